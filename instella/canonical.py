@@ -1,0 +1,172 @@
+"""Writers with one possible output: the same values give the same bytes anywhere.
+
+Every file of an artifact is written here. JSON has sorted keys, no insignificant
+blanks, UTF-8 and one final LF; arrays are ``.npy`` version 1.0 in C order; tensors are
+safetensors with sorted names and the one metadata key that transformers asks for (several
+keys come out of the library in random order, safetensors#66). Text is LF only. A value JSON cannot hold exactly is refused.
+"""
+
+import hashlib
+import json
+import math
+import os
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from instella.errors import VerificationError
+
+CHUNK_BYTES = 1 << 20
+
+
+def json_bytes(value: Any) -> bytes:
+    """Canonical JSON of ``value``; ValueError for NaN, infinities and unknown types."""
+    _refuse_unknown(value, "$")
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8") + b"\n"
+
+
+def _refuse_unknown(value: Any, where: str) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{where}: key {key!r} is not text")
+            _refuse_unknown(item, f"{where}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _refuse_unknown(item, f"{where}[{index}]")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{where}: {value} has no JSON form")
+    elif value is not None and not isinstance(value, (str, int, bool)):
+        raise ValueError(f"{where}: {type(value).__name__} has no canonical form")
+
+
+def read_json(path: Path) -> Any:
+    """Strict JSON of an untrusted file: duplicate keys, NaN and infinities are refused.
+
+    Raises:
+        VerificationError: the file is not such JSON, with the place.
+    """
+    data = path.read_bytes()
+    return parse_json(data, str(path))
+
+
+def parse_json(data: bytes, where: str) -> Any:
+    """As ``read_json``, for bytes; ``where`` names them in the error."""
+    try:
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique_keys,
+            parse_constant=_refuse_constant,
+        )
+    except (ValueError, RecursionError) as error:
+        raise VerificationError(f"{where}: not canonical JSON: {error}") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return result
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def sha256_bytes(data: bytes) -> str:
+    """SHA-256 of ``data`` as 64 hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's bytes as 64 hex digits; memory stays flat."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` and flush it to the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as canonical JSON."""
+    write_bytes(path, json_bytes(value))
+
+
+def write_jsonl(path: Path, rows: Iterable[Any]) -> int:
+    """Write one canonical JSON value a line; returns the number of rows."""
+    count = 0
+    with path.open("wb") as file:
+        for row in rows:
+            file.write(json_bytes(row))
+            count += 1
+    return count
+
+
+def write_npy(path: Path, array: Any) -> None:
+    """Write a numpy array as little-endian, C-ordered ``.npy`` without pickle."""
+    import numpy as np
+
+    array = np.ascontiguousarray(array)
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    with path.open("wb") as file:
+        np.lib.format.write_array(file, little, version=(1, 0), allow_pickle=False)
+
+
+_SAFETENSORS_NAMES = {
+    "torch.float64": "F64",
+    "torch.float32": "F32",
+    "torch.float16": "F16",
+    "torch.bfloat16": "BF16",
+    "torch.int64": "I64",
+    "torch.int32": "I32",
+    "torch.uint8": "U8",
+    "torch.bool": "BOOL",
+}
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
+    """Write torch tensors, one after another in the order of their sorted names.
+
+    The header is ours (sorted keys, padded with blanks to 8 bytes as the format asks),
+    because the library sorts by dtype alignment and its metadata order is random.
+
+    Args:
+        path: the file to write.
+        tensors: name to torch tensor (any of the dtypes above), on any device.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        size = tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": _SAFETENSORS_NAMES[str(tensor.dtype)],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, offset + size],
+        }
+        offset += size
+    text = json.dumps(header, separators=(",", ":")).encode("utf-8")
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)))
+        file.write(text)
+        for name in sorted(tensors):
+            _write_tensor(file, tensors[name])
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_tensor(file: Any, tensor: Any) -> None:
+    import torch
+
+    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+    if flat.numel():
+        file.write(memoryview(flat.view(torch.uint8).numpy()))

@@ -1,0 +1,143 @@
+"""The recipe as a graph of stages: names, kinds, settings and inputs.
+
+The names are the same for every recipe file; only sources differ. ``build_graph`` is
+what Snakemake, the command line and the audit read, so there is one graph.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from instella.recipe.settings import Part, Pretrain, Recipe
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One node: ``kind`` names the module in ``instella.stages`` that runs it.
+
+    ``settings`` holds everything the stage may depend on, by name; ``inputs`` maps a
+    role to the stage whose artifact is read.
+    """
+
+    name: str
+    kind: str
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, str]
+
+
+def build_graph(recipe: Recipe) -> dict[str, Stage]:
+    """All stages of a recipe in an order in which they can run."""
+    stages: dict[str, Stage] = {}
+
+    def add(name: str, kind: str, settings: dict[str, Any], inputs: dict[str, str]) -> None:
+        stages[name] = Stage(name, kind, settings, inputs)
+
+    for name, source in recipe.sources.items():
+        add(f"source_{name}", "source", {"source": source}, {})
+    _add_data(recipe, add)
+    _add_training(recipe, add)
+    _add_evaluation(recipe, add)
+    return stages
+
+
+def checkpoints(recipe: Recipe) -> tuple[str, ...]:
+    """Names of the stages that publish a model, in order."""
+    seeds = tuple(f"pretrain_stage2_seed{seed}" for seed in recipe.stages.pretrain_stage2.seeds)
+    return (
+        "pretrain_stage1", *seeds, "pretrain_stage2", "sft", "dpo", "math_sft1", "math_sft2",
+        "grpo1", "grpo2", "grpo3",
+    )  # fmt: skip
+
+
+def _sources(parts: tuple[Part, ...]) -> dict[str, str]:
+    return {f"source_{part.source}": f"source_{part.source}" for part in parts}
+
+
+def _add_data(recipe: Recipe, add: Any) -> None:
+    sets = recipe.evaluation.sets
+    evaluation = {"sets": sets, "seed": recipe.evaluation.seed}
+    add("heldout", "heldout", evaluation, _sources(tuple(item.part for item in sets.values())))
+    inputs = _sources(recipe.tokenizer.parts) | {"heldout": "heldout"}
+    if recipe.tokenizer.source is not None:
+        inputs[f"source_{recipe.tokenizer.source}"] = f"source_{recipe.tokenizer.source}"
+    common = {"ngram": recipe.evaluation.ngram, "prompt_suffix": recipe.prompt_suffix}
+    add("tokenizer", "tokenizer", {"tokenizer": recipe.tokenizer, **common}, inputs)
+    kinds = {
+        "pretrain_stage1": "tokens_text",
+        "pretrain_stage2": "tokens_text",
+        "sft": "tokens_chat",
+        "dpo": "tokens_preference",
+        "math_sft1": "tokens_chat",
+        "math_sft2": "tokens_chat",
+        "grpo1": "tokens_prompts",
+        "grpo2": "tokens_prompts",
+        "grpo3": "tokens_prompts",
+    }
+    for name, kind in kinds.items():
+        data = getattr(recipe.stages, name).data
+        inputs = _sources(data.parts) | {"heldout": "heldout", "tokenizer": "tokenizer"}
+        add(f"tokens_{name}", kind, {"data": data, **common}, inputs)
+
+
+def _add_training(recipe: Recipe, add: Any) -> None:
+    stages = recipe.stages
+    base = {"model": recipe.model}
+    first = _without_seeds(stages.pretrain_stage1)
+    inputs = {"tokens": "tokens_pretrain_stage1", "tokenizer": "tokenizer"}
+    add("pretrain_stage1", "pretrain", {**base, "pretrain": first}, inputs)
+    merged = {}
+    for seed in stages.pretrain_stage2.seeds:
+        name = f"pretrain_stage2_seed{seed}"
+        second = _without_seeds(stages.pretrain_stage2)
+        second = replace(second, training=replace(second.training, seed=seed))
+        inputs = {
+            "tokens": "tokens_pretrain_stage2",
+            "tokenizer": "tokenizer",
+            "init": second.init,
+        }
+        add(name, "pretrain", {**base, "pretrain": second}, inputs)
+        merged[f"seed{seed}"] = name
+    order = [f"seed{seed}" for seed in stages.pretrain_stage2.seeds]
+    add("pretrain_stage2", "merge", {"order": order}, merged)
+    kinds = {
+        "sft": "finetune",
+        "dpo": "preference",
+        "math_sft1": "finetune",
+        "math_sft2": "finetune",
+        "grpo1": "policy",
+        "grpo2": "policy",
+        "grpo3": "policy",
+    }
+    for name, kind in kinds.items():
+        settings = getattr(stages, name)
+        inputs = {"tokens": f"tokens_{name}", "init": settings.init}
+        add(name, kind, {kind: settings}, inputs)
+
+
+def _without_seeds(pretrain: Pretrain) -> Pretrain:
+    return replace(pretrain, seeds=())
+
+
+def _add_evaluation(recipe: Recipe, add: Any) -> None:
+    evaluation = recipe.evaluation
+    inputs = {"tokens": "tokens_pretrain_stage1", "heldout": "heldout", "tokenizer": "tokenizer"}
+    texts = {name: item for name, item in evaluation.sets.items() if item.kind == "text"}
+    add("baseline", "baseline", {"sets": texts}, inputs)
+    measured = {"baseline": "baseline"}
+    for name in checkpoints(recipe):
+        suite = evaluation.suites.get(name, ())
+        settings = {
+            "sets": {item: evaluation.sets[item] for item in suite},
+            "seed": evaluation.seed,
+            "prompt_suffix": recipe.prompt_suffix,
+        }
+        add(f"evaluate_{name}", "evaluate", settings, {"model": name, "heldout": "heldout"})
+        measured[name] = f"evaluate_{name}"
+    settings = {
+        "claims": evaluation.claims,
+        "bootstrap": evaluation.bootstrap,
+        "seed": evaluation.seed,
+        "sets": evaluation.sets,
+        "checkpoints": checkpoints(recipe),
+    }
+    add("results", "results", settings, measured)
