@@ -1,0 +1,1 @@
+"""Artifacts: identity, manifest, store, runner, journal. Knows nothing of training."""

@@ -1,0 +1,37 @@
+"""What a stage function gets to see: nothing else may reach its output."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from instella.progress import Reporter
+
+
+@dataclass(frozen=True)
+class Job:
+    """One execution of a stage.
+
+    Attributes:
+        stage: name in the graph.
+        settings: the stage's settings, frozen dataclasses and plain values by name.
+        inputs: role to a folder with the verified, read-only files of that artifact.
+        output: empty folder; every file in it at the end becomes the artifact.
+        scratch: folder of this identity that survives a kill; resumable state only.
+        downloads: folder where fetched archives may be kept (sources only).
+        recipe_folder: folder of the recipe file, for sources of kind ``file``.
+        numerics: numerics class.
+        ranks: processes of a training stage; never changes the bytes.
+        report: progress lines.
+    """
+
+    stage: str
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, Path]
+    output: Path
+    scratch: Path
+    downloads: Path
+    recipe_folder: Path
+    numerics: str
+    ranks: int
+    report: Reporter

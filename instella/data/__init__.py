@@ -1,0 +1,1 @@
+"""Sources, documents, tokenizer and token arrays."""
