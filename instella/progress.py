@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TextIO
 
 LINE_EVERY_SECONDS = 5.0
+# Before so much time has passed, rates are noise.
+RATE_AFTER_SECONDS = 0.5
 
 
 class Reporter:
@@ -51,13 +53,13 @@ class Reporter:
         if self._started is None:
             self._started = (now, step - 1)
         start, first = self._started
-        elapsed = max(now - start, 1e-9)
-        left = elapsed / max(step - first, 1) * (total - step)
+        elapsed = now - start
         parts = [f"step {step}/{total}"]
         parts += [f"{name} {value:.4g}" for name, value in figures.items()]
-        if tokens:
+        if tokens and elapsed >= RATE_AFTER_SECONDS:
             parts.append(f"{tokens / elapsed:,.0f} tokens/s")
-        parts.append(f"{_span(left)} left")
+        if elapsed >= RATE_AFTER_SECONDS:
+            parts.append(f"{_span(elapsed / max(step - first, 1) * (total - step))} left")
         text = f"{self._stage}: " + "  ".join(parts)
         if self._stream.isatty():
             self._stream.write(f"\r\x1b[K{text}")

@@ -122,22 +122,21 @@ def _add_evaluation(recipe: Recipe, add: Any) -> None:
     evaluation = recipe.evaluation
     inputs = {"tokens": "tokens_pretrain_stage1", "heldout": "heldout", "tokenizer": "tokenizer"}
     texts = {name: item for name, item in evaluation.sets.items() if item.kind == "text"}
-    add("baseline", "baseline", {"sets": texts}, inputs)
+    common = {"seed": evaluation.seed, "bootstrap": evaluation.bootstrap}
+    add("baseline", "baseline", {"sets": texts, **common}, inputs)
     measured = {"baseline": "baseline"}
     for name in checkpoints(recipe):
         suite = evaluation.suites.get(name, ())
         settings = {
             "sets": {item: evaluation.sets[item] for item in suite},
-            "seed": evaluation.seed,
             "prompt_suffix": recipe.prompt_suffix,
+            **common,
         }
         add(f"evaluate_{name}", "evaluate", settings, {"model": name, "heldout": "heldout"})
         measured[name] = f"evaluate_{name}"
     settings = {
         "claims": evaluation.claims,
-        "bootstrap": evaluation.bootstrap,
-        "seed": evaluation.seed,
-        "sets": evaluation.sets,
         "checkpoints": checkpoints(recipe),
+        **common,
     }
     add("results", "results", settings, measured)

@@ -53,7 +53,9 @@ class Part:
     options: dict[str, Any] = setting("the adapter's own options", default=None)
     fraction: float = setting(
         "share of the documents kept, chosen by a keyed hash of each document",
-        default=1.0, more_than=0.0, at_most=1.0,
+        default=1.0,
+        more_than=0.0,
+        at_most=1.0,
     )
     repeat: int = setting("times each document is seen", default=1, at_least=1)
     max_documents: int | None = setting("first so many after selection", default=None, at_least=1)
@@ -65,9 +67,13 @@ class Tokenizer:
 
     kind: str = setting("bpe or file", choices=("bpe", "file"))
     parts: tuple[Part, ...] = setting("bpe: texts to learn from", default=())
-    vocab_size: int | None = setting("bpe: entries, special ones included", default=None, at_least=300)
+    vocab_size: int | None = setting(
+        "bpe: entries, special ones included", default=None, at_least=300
+    )
     individual_digits: bool = setting("bpe: each digit is a token of its own", default=True)
-    max_characters: int | None = setting("bpe: stop reading after so many", default=None, at_least=1)
+    max_characters: int | None = setting(
+        "bpe: stop reading after so many", default=None, at_least=1
+    )
     source: str | None = setting("file: the source that holds it", default=None)
     member: str | None = setting("file: its path inside the source", default=None)
     eos_id: int = setting("end of text, also begin of text", default=0, at_least=0)
@@ -97,7 +103,9 @@ class Optimizer:
     beta2: float = setting("second moment", default=0.95, at_least=0.0, at_most=1.0)
     epsilon: float = setting("added to the denominator", default=1e-8, more_than=0.0)
     weight_decay: float = setting("decoupled", default=0.1, at_least=0.0)
-    max_grad_norm: float | None = setting("clip the total norm; null: no clipping", default=1.0, more_than=0.0)
+    max_grad_norm: float | None = setting(
+        "clip the total norm; null: no clipping", default=1.0, more_than=0.0
+    )
 
 
 @dataclass(frozen=True)
@@ -112,9 +120,15 @@ class Schedule:
     kind: str = setting("shape after the warm-up", choices=("cosine", "linear", "constant"))
     style: str = setting("whose step counting", default="olmo", choices=("olmo", "huggingface"))
     warmup_steps: int = setting("steps of warm-up", default=0, at_least=0)
-    warmup_ratio: float | None = setting("warm-up as a share of all steps instead", default=None, at_least=0.0, at_most=1.0)
-    warmup_start: float = setting("olmo: start of the warm-up as a share of the peak", default=0.1, at_least=0.0, at_most=1.0)
-    final_fraction: float = setting("rate at the end as a share of the peak", default=0.0, at_least=0.0, at_most=1.0)
+    warmup_ratio: float | None = setting(
+        "warm-up as a share of all steps instead", default=None, at_least=0.0, at_most=1.0
+    )
+    warmup_start: float = setting(
+        "olmo: start of the warm-up as a share of the peak", default=0.1, at_least=0.0, at_most=1.0
+    )
+    final_fraction: float = setting(
+        "rate at the end as a share of the peak", default=0.0, at_least=0.0, at_most=1.0
+    )
 
 
 @dataclass(frozen=True)
@@ -122,14 +136,21 @@ class Training:
     """What every gradient stage shares. Batches count sequences (pairs for DPO)."""
 
     global_batch: int = setting("sequences of one update", at_least=1)
-    micro_batch: int = setting("sequences of one forward pass; global_batch / micro_batch must be a power of two", at_least=1)
+    micro_batch: int = setting(
+        "sequences of one forward pass; global_batch / micro_batch must be a power of two",
+        at_least=1,
+    )
     optimizer: Optimizer = setting("AdamW")
     schedule: Schedule = setting("learning rate")
     seed: int = setting("of the data order", at_least=0)
     epochs: int = setting("passes over the data", default=1, at_least=1)
     max_steps: int | None = setting("stop after so many updates", default=None, at_least=1)
-    reset_optimizer: bool = setting("false: continue the moments of the starting stage", default=True)
-    keep_optimizer: bool = setting("publish the moments for a stage that continues them", default=False)
+    reset_optimizer: bool = setting(
+        "false: continue the moments of the starting stage", default=True
+    )
+    keep_optimizer: bool = setting(
+        "publish the moments for a stage that continues them", default=False
+    )
     save_every: int = setting("steps between resumable checkpoints", default=50, at_least=1)
     activation_checkpointing: bool = setting("recompute activations in backward", default=False)
 
@@ -170,10 +191,13 @@ class Pretrain:
     training: Training = setting("how")
     init: str = setting("scratch, or the stage to start from", default="scratch")
     init_seed: int = setting("scratch: seed of the weights", default=0, at_least=0)
-    seeds: tuple[int, ...] = setting("train once for each, then take the mean of weights", default=())
+    seeds: tuple[int, ...] = setting(
+        "train once for each, then take the mean of weights", default=()
+    )
     normalizer: str = setting(
         "loss divided by: targets (T-1 a window) or tokens (T a window, as published)",
-        default="tokens", choices=("targets", "tokens"),
+        default="tokens",
+        choices=("targets", "tokens"),
     )
 
 
@@ -187,7 +211,8 @@ class Finetune:
     reduce_loss: str = setting(
         "mean: divided by the labels of the global batch (normalize_by_label_mask); "
         "sum: not divided, as published for math SFT 2",
-        default="mean", choices=("mean", "sum"),
+        default="mean",
+        choices=("mean", "sum"),
     )
     loss_scale: float = setting("sum: constant factor on the loss", default=1.0, more_than=0.0)
 
@@ -220,26 +245,39 @@ class Policy:
     dual_clip: float = setting("lower bound for negative advantages", default=3.0, more_than=1.0)
     kl_coefficient: float = setting("of the low-variance KL loss", default=0.001, at_least=0.0)
     normalize_by_std: bool = setting("divide advantages by the group's deviation", default=True)
-    test_every: int | None = setting("steps between validations; null: none", default=None, at_least=1)
+    test_every: int | None = setting(
+        "steps between validations; null: none", default=None, at_least=1
+    )
 
 
 @dataclass(frozen=True)
 class HeldOutSet:
     """Items no training data may hold (exact 13-gram)."""
 
-    kind: str = setting("what is measured", choices=("text", "choice", "answer", "preference", "problem"))
+    kind: str = setting(
+        "what is measured", choices=("text", "choice", "answer", "preference", "problem")
+    )
     part: Part = setting("where the items come from")
-    max_items: int | None = setting("at most so many, chosen by a keyed hash", default=None, at_least=1)
-    sequence_length: int = setting("tokens an item may have; longer ones are cut or dropped by kind", default=256, at_least=2)
+    max_items: int | None = setting(
+        "at most so many, chosen by a keyed hash", default=None, at_least=1
+    )
+    sequence_length: int = setting(
+        "tokens of an item, for problems of its prompt; longer texts are cut, other items dropped",
+        default=256,
+        at_least=2,
+    )
     max_new_tokens: int = setting("problem: longest answer", default=32, at_least=1)
     samples: int = setting("problem: samples an item", default=16, at_least=1)
     temperature: float = setting("problem: of sampling", default=0.6, more_than=0.0)
     top_p: float = setting("problem: nucleus", default=0.95, more_than=0.0, at_most=1.0)
     metric: str = setting(
-        "choice: score of a choice", default="acc_per_token",
+        "choice: score of a choice",
+        default="acc_per_token",
         choices=("acc_raw", "acc_per_token", "acc_per_character", "acc_uncond"),
     )
-    chance: float | None = setting("choice: accuracy of guessing", default=None, at_least=0.0, at_most=1.0)
+    chance: float | None = setting(
+        "choice: accuracy of guessing", default=None, at_least=0.0, at_most=1.0
+    )
 
 
 @dataclass(frozen=True)
@@ -251,7 +289,8 @@ class Claim:
     metric: str = setting("which of its figures")
     stage: str = setting("checkpoint on the left")
     against: str | None = setting(
-        "checkpoint on the right; 'unigram' for the baseline; null: the figure itself",
+        "checkpoint on the right; 'unigram' for the baseline, 'seeds' for the average of the "
+        "stage-2 seeds; null: the figure itself",
         default=None,
     )
     at_least: float | None = setting("smallest difference", default=None)
@@ -301,7 +340,9 @@ class Recipe:
     prompt_suffix: str = setting("added to a math problem, after a blank")
     stages: Stages = setting("training")
     evaluation: Evaluation = setting("measuring")
-    deviations: tuple[str, ...] = setting("where this recipe knowingly differs from the publication", default=())
+    deviations: tuple[str, ...] = setting(
+        "where this recipe knowingly differs from the publication", default=()
+    )
 
 
 @dataclass(frozen=True)

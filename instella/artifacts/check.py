@@ -1,0 +1,240 @@
+"""Questions about a finished or half-finished run: is it sound, and what is its root?
+
+``check_results`` answers fast, for a workflow engine that starts; ``audit`` believes
+nothing and reads every byte.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from instella.artifacts.compare import differences
+from instella.artifacts.identity import Toolchain, identity_key
+from instella.artifacts.lineage import dependants, holders
+from instella.artifacts.manifest import NAME, Entry, Manifest, read_manifest
+from instella.artifacts.stamps import Stamps
+from instella.artifacts.store import Store, describe, examine_files
+from instella.canonical import json_bytes, sha256_bytes
+from instella.errors import Incomplete, VerificationError
+from instella.recipe.graph import Stage
+
+BYTES, VIEW, MANIFEST, STALE = "bytes", "view", "manifest", "stale input"
+MISSING, EXTRA, DIFFERS = "missing stage", "extra stage", "differs from this tree"
+SHOWN = 4
+
+Examine = Callable[[Mapping[Path, Entry]], Mapping[Path, str]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is not as it should be.
+
+    Attributes:
+        stage: stage that has to be made again.
+        kind: ``bytes``, ``view``, ``manifest``, ``stale input``, ``missing stage``,
+            ``extra stage`` or ``differs from this tree``.
+        file: path in the artifact, or the field of the identity.
+        expected, found: what should be there and what is.
+        dependants: stages that read from it, directly or not.
+    """
+
+    stage: str
+    kind: str
+    file: str
+    expected: str
+    found: str
+    dependants: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"{self.stage}: {self.kind}: {self.file}: expected {self.expected}, "
+        text += f"found {self.found}"
+        if self.kind == MISSING or not self.dependants:
+            return text
+        more = len(self.dependants) - SHOWN
+        names = ", ".join(self.dependants[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+        return f"{text}; read by {names}"
+
+
+def root(results: Path, graph: Mapping[str, Stage]) -> str:
+    """Root of a run: SHA-256 of the canonical JSON ``{stage: content}``, 64 hex digits.
+
+    Raises:
+        Incomplete: stages without a manifest, named.
+        VerificationError: a damaged manifest.
+    """
+    missing = [name for name in graph if not (results / name / NAME).is_file()]
+    if missing:
+        raise Incomplete(
+            f"{results}: {len(missing)} of {len(graph)} stages have no result: "
+            f"{', '.join(missing)}; run the recipe to its end"
+        )
+    contents = {name: _own_manifest(results, graph[name]).content for name in graph}
+    return sha256_bytes(json_bytes(contents))
+
+
+def check_results(results: Path, store: Store, graph: Mapping[str, Stage]) -> list[Fault]:
+    """Faults of the stages that have a manifest; reads only what changed since last time.
+
+    Args:
+        results: folder of one recipe's results.
+        store: where the bytes lie.
+        graph: the recipe's graph.
+    """
+    manifests, faults = _load(results, graph)
+    faults += _records(store, graph, manifests)
+    faults += _stale(graph, manifests)
+    faults += _bytes(results, store, graph, manifests, Stamps(store).examine)
+    return sorted(faults, key=lambda fault: list(graph).index(fault.stage))
+
+
+def withdraw(results: Path, faults: list[Fault]) -> tuple[str, ...]:
+    """Remove the manifests of stages with faults, so that they run again; their names."""
+    names = tuple(dict.fromkeys(fault.stage for fault in faults))
+    for name in names:
+        (results / name / NAME).unlink(missing_ok=True)
+    return names
+
+
+def audit(
+    results: Path, store: Store, graph: Mapping[str, Stage], toolchain: Toolchain
+) -> list[Fault]:
+    """All faults of a run: rehashes every file of store and views, follows every input.
+
+    Args:
+        results, store, graph: as for ``check_results``.
+        toolchain: of the current tree, to compare with what the manifests say.
+    """
+    manifests, faults = _load(results, graph)
+    faults += _missing_and_extra(results, graph)
+    faults += _records(store, graph, manifests)
+    faults += _stale(graph, manifests)
+    faults += _bytes(results, store, graph, manifests, examine_files)
+    faults += _unexpected_files(results, manifests)
+    faults += _differs(store, graph, manifests, toolchain)
+    order = {name: index for index, name in enumerate(graph)}
+    return sorted(faults, key=lambda fault: order.get(fault.stage, len(order)))
+
+
+def _own_manifest(results: Path, stage: Stage) -> Manifest:
+    path = results / stage.name / NAME
+    manifest = read_manifest(path)
+    for what, expected, found in (
+        ("stage", stage.name, manifest.stage),
+        ("kind", stage.kind, manifest.kind),
+    ):
+        if expected != found:
+            raise VerificationError(f"{path}: {what}: expected {expected}, found {found}")
+    return manifest
+
+
+def _load(results: Path, graph: Mapping[str, Stage]) -> tuple[dict[str, Manifest], list[Fault]]:
+    manifests, faults = {}, []
+    for name, stage in graph.items():
+        if not (results / name / NAME).is_file():
+            continue
+        try:
+            manifests[name] = _own_manifest(results, stage)
+        except VerificationError as error:
+            faults.append(
+                Fault(name, MANIFEST, NAME, "a sound manifest", str(error), dependants(graph, name))
+            )
+    return manifests, faults
+
+
+def _records(
+    store: Store, graph: Mapping[str, Stage], manifests: Mapping[str, Manifest]
+) -> Iterator[Fault]:
+    """A manifest altered with its content recomputed still differs from its record."""
+    for name, manifest in manifests.items():
+        record = store.action(identity_key(manifest.identity))
+        if record is not None and record.to_bytes() != manifest.to_bytes():
+            expected, found = f"content {record.content} as recorded", f"content {manifest.content}"
+            yield Fault(name, MANIFEST, NAME, expected, found, dependants(graph, name))
+
+
+def _stale(graph: Mapping[str, Stage], manifests: Mapping[str, Manifest]) -> Iterator[Fault]:
+    for name, manifest in manifests.items():
+        if manifest.origin == "imported":
+            continue
+        used = manifest.identity["inputs"]
+        for role in sorted({*used, *graph[name].inputs}):
+            source = graph[name].inputs.get(role)
+            if source is not None and source not in manifests:
+                continue
+            expected = manifests[source].content if source is not None else "no such input"
+            found = used.get(role, "no such input")
+            if expected != found:
+                yield Fault(
+                    name, STALE, f"input {role}", expected, found, dependants(graph, name)
+                )  # fmt: skip
+
+
+def _bytes(
+    results: Path,
+    store: Store,
+    graph: Mapping[str, Stage],
+    manifests: Mapping[str, Manifest],
+    examine: Examine,
+) -> Iterator[Fault]:
+    """Faults of objects, then of view files that are not links to a sound object."""
+    entries = {entry for manifest in manifests.values() for entry in manifest.files.values()}
+    objects = {entry: store.object_path(entry.sha256) for entry in entries}
+    bad = examine({path: entry for entry, path in objects.items()})
+    for entry in sorted(entries, key=lambda item: (item.sha256, item.size)):
+        found = bad.get(objects[entry])
+        if found is not None:
+            first, *others = holders(manifests, entry)
+            readers = {owner.stage for owner in others} | set(dependants(graph, first.stage))
+            readers.discard(first.stage)
+            ordered = tuple(name for name in graph if name in readers)
+            yield Fault(first.stage, BYTES, first.path, describe(entry), found, ordered)
+    views: dict[Path, tuple[str, str, Entry]] = {}
+    for name, manifest in manifests.items():
+        for path, entry in manifest.files.items():
+            view = results / name / path
+            if not _same_inode(view, objects[entry]):
+                views[view] = (name, path, entry)
+    for view, found in examine({view: entry for view, (_, _, entry) in views.items()}).items():
+        name, path, entry = views[view]
+        yield Fault(name, VIEW, path, describe(entry), found)
+
+
+def _same_inode(view: Path, stored: Path) -> bool:
+    try:
+        left, right = view.lstat(), stored.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return (left.st_dev, left.st_ino) == (right.st_dev, right.st_ino)
+
+
+def _missing_and_extra(results: Path, graph: Mapping[str, Stage]) -> Iterator[Fault]:
+    for name in graph:
+        if not (results / name / NAME).is_file():
+            yield Fault(name, MISSING, NAME, "a manifest", "nothing", dependants(graph, name))
+    for path in sorted(results.glob(f"*/{NAME}")):
+        if path.parent.name not in graph:
+            yield Fault(path.parent.name, EXTRA, NAME, "no such stage in the recipe", "a manifest")
+
+
+def _unexpected_files(results: Path, manifests: Mapping[str, Manifest]) -> Iterator[Fault]:
+    for name, manifest in manifests.items():
+        folder = results / name
+        for path in sorted(folder.rglob("*")):
+            relative = path.relative_to(folder).as_posix()
+            if path.is_dir() and not path.is_symlink():
+                continue
+            if relative != NAME and relative not in manifest.files:
+                yield Fault(name, VIEW, relative, "no such file in the artifact", "a file")
+
+
+def _differs(
+    store: Store,
+    graph: Mapping[str, Stage],
+    manifests: Mapping[str, Manifest],
+    toolchain: Toolchain,
+) -> Iterator[Fault]:
+    for name, manifest in manifests.items():
+        if manifest.origin == "imported":
+            continue
+        for item in differences(manifest, graph[name], toolchain, store):
+            yield Fault(name, DIFFERS, item.field, item.now, item.then)

@@ -1,0 +1,69 @@
+"""The command line. Subcommands live in ``instella.commands``, one module each.
+
+A command module has ``register(subparsers)``, which adds its parsers with
+``set_defaults(run=function)``; ``function(args)`` returns the exit code. Nothing heavy is
+imported before a command runs.
+"""
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from instella.commands import audit, data, grade, recipe, run
+from instella.errors import KitError
+
+COMMANDS = (run, audit, recipe, data, grade)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints a fault of the options as one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"instella: {message}; see {self.prog} --help\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code.
+
+    Errors are one line on stderr; ``--debug`` adds the traceback.
+    """
+    args = _parser().parse_args(arguments)
+    try:
+        return int(args.run(args))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe left, as in ``instella stages | head``.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KitError as error:
+        _print(str(error), args.debug)
+        return error.exit_code
+    except Exception as error:
+        _print(f"{type(error).__name__}: {error}; rerun with --debug for the place", args.debug)
+        return 1
+
+
+def _print(message: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    print(f"instella: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="instella", description="Rerun, check and explain the recipe.")
+    parser.add_argument(
+        "--config", type=Path, default=Path("config.yaml"), help="placement file (config.yaml)"
+    )
+    parser.add_argument("--recipe", dest="recipe_file", help="recipe file instead of the config's")
+    parser.add_argument("--results", help="results folder instead of the config's")
+    parser.add_argument("--store", help="store folder instead of the config's")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in COMMANDS:
+        module.register(subparsers)
+    return parser

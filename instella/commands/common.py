@@ -1,0 +1,69 @@
+"""What several commands share: common options, and the recipe they point to."""
+
+import argparse
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from instella.artifacts.identity import Toolchain
+from instella.artifacts.runner import Workspace
+from instella.artifacts.store import Store
+from instella.errors import BadUse
+from instella.recipe.graph import Stage, build_graph
+from instella.recipe.reader import read_placement, read_recipe
+from instella.recipe.settings import Placement, Recipe
+
+
+@dataclass(frozen=True)
+class Project:
+    """A recipe with its graph and its place."""
+
+    recipe: Recipe
+    placement: Placement
+    graph: dict[str, Stage]
+    workspace: Workspace
+
+    def stage(self, name: str) -> Stage:
+        """The stage called ``name``; BadUse with similar names if there is none."""
+        if name in self.graph:
+            return self.graph[name]
+        near = difflib.get_close_matches(name, self.graph, n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else "see instella stages"
+        raise BadUse(f"{name}: no stage of recipe {self.recipe.name} has this name; {hint}")
+
+    def toolchain(self) -> Toolchain:
+        """The toolchain of the running package for the recipe's numerics class."""
+        cache = self.workspace.store.root / "cache"
+        return Toolchain.here(self.recipe.numerics, cache=cache)
+
+
+def add_parser(subparsers: Any, name: str, help_text: str) -> argparse.ArgumentParser:
+    """A subcommand that takes the common options behind its name too."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(name, help=help_text)
+    absent = argparse.SUPPRESS
+    parser.add_argument("--config", type=Path, default=absent, help="placement file (config.yaml)")
+    parser.add_argument(
+        "--recipe", dest="recipe_file", default=absent, help="recipe file instead of the config's"
+    )
+    parser.add_argument("--results", default=absent, help="results folder instead of the config's")
+    parser.add_argument("--store", default=absent, help="store folder instead of the config's")
+    parser.add_argument("--debug", action="store_true", default=absent, help="show tracebacks")
+    return parser
+
+
+def load_project(args: argparse.Namespace) -> Project:
+    """Read placement and recipe named by the common options."""
+    placement = read_placement(
+        args.config, recipe=args.recipe_file, results=args.results, store=args.store
+    )
+    recipe_file = Path(placement.recipe)
+    recipe = read_recipe(recipe_file)
+    workspace = Workspace(
+        results=Path(placement.results) / recipe.name,
+        store=Store(Path(placement.store)),
+        downloads=Path(placement.downloads),
+        recipe_folder=recipe_file.parent,
+        ranks=placement.ranks,
+    )
+    return Project(recipe, placement, build_graph(recipe), workspace)

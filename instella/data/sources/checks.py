@@ -1,0 +1,65 @@
+"""What every kind of source checks: pins, hashes, and that one stage fetches at a time."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from instella.canonical import sha256_file
+from instella.errors import BadUse, VerificationError
+from instella.recipe.settings import Source
+
+HEX_DIGITS = frozenset("0123456789abcdef")
+
+
+def require(source: Source, *fields: str) -> None:
+    """BadUse unless every named field of ``source`` has a value."""
+    missing = [name for name in fields if getattr(source, name) in (None, ())]
+    if missing:
+        raise BadUse(f"source of kind {source.kind}: set {', '.join(missing)} in the recipe")
+
+
+def check_hex(value: str, digits: int, what: str) -> str:
+    """``value`` if it is so many lower-case hex digits, else BadUse."""
+    if len(value) != digits or not set(value) <= HEX_DIGITS:
+        raise BadUse(f"{what} {value!r}: need {digits} lower-case hex digits")
+    return value
+
+
+def check_hash(path: Path, expected: str) -> None:
+    """Compare a fetched file with its pin; a wrong one is set aside as ``NAME.bad``.
+
+    Raises:
+        VerificationError: names the expected and the found SHA-256.
+    """
+    found = sha256_file(path)
+    if found != expected:
+        bad = quarantine(path)
+        raise VerificationError(
+            f"{path.name}: SHA-256 is {found}, the recipe expects {expected}; "
+            f"kept as {bad} for inspection"
+        )
+
+
+def quarantine(path: Path) -> Path:
+    """Rename ``path`` to ``NAME.bad`` (an older one is replaced); returns the new path."""
+    bad = path.with_name(path.name + ".bad")
+    os.replace(path, bad)
+    return bad
+
+
+def copy_file(path: Path, target: Path) -> None:
+    """Copy verified bytes into a source's folder, making the folders on the way."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, target)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on ``path``, so that two stages do not fetch the same thing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

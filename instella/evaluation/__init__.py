@@ -1,0 +1,1 @@
+"""Measures of a checkpoint, their intervals, and the table of results."""

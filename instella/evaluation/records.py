@@ -1,0 +1,55 @@
+"""Records and scores on disk: ``NAME.jsonl`` for each set and ``scores.json``."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from instella.canonical import parse_json, read_json, write_json, write_jsonl
+from instella.errors import VerificationError
+from instella.evaluation.statistics import Sample, estimate
+
+Record = dict[str, Any]
+
+
+def read_jsonl(path: Path) -> list[Record]:
+    """Objects of a JSON-lines file; VerificationError names a bad line."""
+    rows = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            row = parse_json(line, f"{path}, line {number}")
+            if not isinstance(row, dict):
+                raise VerificationError(f"{path}, line {number}: not an object")
+            rows.append(row)
+    return rows
+
+
+def samples(records: Sequence[Record], metric: str) -> list[Sample]:
+    """The records' share of one metric, in their order."""
+    return [
+        Sample(record["key"], record["cluster"], tuple(record["figures"][metric]))
+        for record in records
+    ]
+
+
+def write_scores(
+    folder: Path, measured: dict[str, list[Record]], resamples: int, seed: int
+) -> None:
+    """Write the records of each set and the figures with intervals that follow."""
+    scores: dict[str, Any] = {}
+    for name, records in measured.items():
+        write_jsonl(folder / f"{name}.jsonl", records)
+        metrics = sorted(records[0]["figures"]) if records else []
+        scores[name] = {
+            metric: asdict(estimate(samples(records, metric), resamples, seed))
+            for metric in metrics
+        }
+    write_json(folder / "scores.json", scores)
+
+
+def read_scores(folder: Path) -> dict[str, Any]:
+    """``scores.json`` of an evaluation."""
+    scores = read_json(folder / "scores.json")
+    if not isinstance(scores, dict):
+        raise VerificationError(f"{folder / 'scores.json'}: not an object")
+    return scores

@@ -1,0 +1,1 @@
+"""The network in plain torch: layers, products of each numerics class, checkpoints."""

@@ -1,0 +1,173 @@
+"""Numerics classes: which settings of the libraries decide the bytes, and their pins.
+
+``portable-x86`` promises the same bytes on every x86-64 CPU with AVX2 and FMA. The others
+promise them only on the same hardware and software. Nothing here imports torch or numpy
+at module level, because the variables act only when set before that import.
+"""
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+from importlib import metadata
+from pathlib import Path
+
+from instella.errors import BadUse, VerificationError
+
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+# ATen's AVX2 kernels: softmax and attention reduce over lanes, so the width decides bits.
+# MKL_CBWR: COMPATIBLE is the only branch that CPUs of every vendor take.
+# NPY: float64 tables differ by vector width. The names are those numpy 2.4 dispatches on;
+# one that the CPU lacks is ignored without a warning, so the list is the same everywhere.
+# ONEDNN_MAX_CPU_ISA stays unset: the product in use gives the same bits on AVX2 and AVX-512.
+_PINS: dict[str, dict[str, str]] = {
+    "portable-x86": {
+        **_ONE_THREAD,
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_CBWR": "COMPATIBLE",
+        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+        "TOKENIZERS_PARALLELISM": "false",
+    },
+    "native-cpu": _ONE_THREAD,
+    "gfx942": {},
+    "sm90": {},
+}
+CLASSES = tuple(_PINS)
+_CPU_CLASSES = ("portable-x86", "native-cpu")
+
+_STEERING_PREFIXES = (
+    "OMP_", "GOMP_", "KMP_", "MKL_", "ATEN_", "ONEDNN_", "DNNL_", "NPY_", "TORCH_", "PYTORCH_",
+    "TORCHINDUCTOR_", "OPENBLAS_", "GOTO_", "BLIS_", "VECLIB_", "NUMEXPR_", "TBB_",
+    "TOKENIZERS_", "RAYON_",
+)  # fmt: skip
+_NEEDED_FLAGS = ("avx2", "fma")
+_CPUINFO = Path("/proc/cpuinfo")
+
+# Distributions whose version may change a byte of an artifact.
+BYTE_PACKAGES = (
+    "torch", "numpy", "tokenizers", "transformers", "safetensors", "jinja2", "regex", "sympy",
+    "math-verify", "latex2sympy2-extended", "antlr4-python3-runtime", "reasoning-gym",
+    "datasets", "pyarrow", "huggingface-hub",
+)  # fmt: skip
+
+
+def pins(name: str) -> Mapping[str, str]:
+    """Variables that the class sets, by name; part of every identity of the class.
+
+    Raises:
+        BadUse: no such class.
+    """
+    if name not in _PINS:
+        raise BadUse(f"numerics class {name!r}: choose one of {', '.join(CLASSES)}")
+    return _PINS[name]
+
+
+def apply_environment(
+    name: str, environ: MutableMapping[str, str] = os.environ, cpuinfo: Path = _CPUINFO
+) -> None:
+    """Drop the variables that steer CPU libraries and set the class's own.
+
+    The GPU classes have no pins yet and leave the environment as it is.
+
+    Must run before torch or numpy are imported; processes started later inherit it.
+
+    Args:
+        name: numerics class.
+        environ: variables to change.
+        cpuinfo: the kernel's description of the CPU.
+
+    Raises:
+        BadUse: unknown class, a CPU that lacks what the class needs, or a variable that
+            acted before this process could drop it.
+    """
+    chosen = pins(name)
+    early = [module for module in ("numpy", "torch") if module in sys.modules]
+    if early:
+        raise RuntimeError(f"{early[0]} was imported before the numerics class was applied")
+    if name not in _CPU_CLASSES:
+        return
+    if name == "portable-x86":
+        _require_cpu(cpuinfo)
+    if "hwcaps" in environ.get("GLIBC_TUNABLES", ""):
+        raise BadUse(
+            "GLIBC_TUNABLES: hwcaps change the C library's results and act before Python "
+            "starts; unset the variable"
+        )
+    for variable in [key for key in environ if key.startswith(_STEERING_PREFIXES)]:
+        del environ[variable]
+    environ.update(chosen)
+
+
+def _require_cpu(cpuinfo: Path) -> None:
+    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
+    flags = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    present = flags.group(1).split() if flags else []
+    missing = [flag for flag in _NEEDED_FLAGS if flag not in present]
+    if missing:
+        raise BadUse(
+            f"numerics class portable-x86 needs Linux on an x86-64 CPU with AVX2 and FMA; this "
+            f"machine ({platform.machine()}) lacks {' and '.join(missing)}; use another machine "
+            "or set numerics: native-cpu in the recipe"
+        )
+
+
+def assert_active(name: str) -> None:
+    """Check inside the running torch that the class really holds; imports torch.
+
+    Raises:
+        VerificationError: a state that would change bits, with what was expected.
+    """
+    import torch
+
+    states: list[tuple[str, object, object]] = [
+        ("default dtype", torch.get_default_dtype(), torch.float32)
+    ]
+    if name in _CPU_CLASSES:
+        states.append(("threads", torch.get_num_threads(), 1))
+    if name == "portable-x86":
+        states.append(("ATen kernels", torch.backends.cpu.get_cpu_capability(), "AVX2"))
+        # Nothing reports the flush-to-zero bit of the CPU, so a denormal product shows it.
+        kept = bool((torch.tensor([1e-40]) * 1.0).item() != 0.0)
+        states.append(("denormal numbers kept", kept, True))
+    for what, found, expected in states:
+        if found != expected:
+            raise VerificationError(
+                f"numerics class {name}: {what}: expected {expected}, found {found}; something "
+                "changed it after the environment was set"
+            )
+
+
+def assert_versions(lock: Path) -> None:
+    """Check that the packages which reach bytes are installed as the lock file says.
+
+    Args:
+        lock: requirements file with ``name==version`` lines.
+
+    Raises:
+        VerificationError: the first package that differs or is missing.
+    """
+    pinned = locked_versions(lock)
+    for package in BYTE_PACKAGES:
+        if package not in pinned:
+            continue
+        try:
+            found = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found = "nothing"
+        if found != pinned[package]:
+            raise VerificationError(
+                f"{package}: expected version {pinned[package]} as in {lock}, found {found}; "
+                "set the environment up from the lock again"
+            )
+
+
+def locked_versions(lock: Path) -> dict[str, str]:
+    """Distribution name (lower case, with hyphens) to the version the lock pins."""
+    found = re.finditer(
+        r"^\s*([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?\s*==\s*([^\s;\\]+)",
+        lock.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    return {re.sub(r"[-_.]+", "-", m.group(1)).lower(): m.group(2) for m in found}

@@ -1,0 +1,129 @@
+"""Checks of the network and the training stages that span several settings."""
+
+from instella.recipe.fields import Place, Places, suggestion
+from instella.recipe.graph import checkpoints
+from instella.recipe.settings import Policy, Recipe, Schedule, Training
+
+
+def check_training(recipe: Recipe, places: Places) -> None:
+    """Shapes, batches, starting points and seeds; BadUse at the first fault."""
+    _check_model(recipe, places)
+    _check_seeds(recipe, places)
+    for stage in recipe.stages.__dataclass_fields__:
+        settings = getattr(recipe.stages, stage)
+        _check_batches(settings.training, ("stages", stage, "training"), places)
+        _check_optimizer(settings.training, ("stages", stage, "training"), places)
+        _check_init(recipe, stage, places)
+        _check_lengths(recipe, stage, places)
+        if isinstance(settings, Policy):
+            _check_policy(settings, ("stages", stage), places)
+    for stage in ("sft", "math_sft1", "math_sft2"):
+        settings = getattr(recipe.stages, stage)
+        if settings.reduce_loss == "mean" and settings.loss_scale != 1.0:
+            what = "has no effect while reduce_loss is mean"
+            raise places.error(("stages", stage, "loss_scale"), what, "remove it or write sum")
+
+
+def _check_model(recipe: Recipe, places: Places) -> None:
+    model = recipe.model
+    if model.hidden_size % model.num_attention_heads:
+        what = f"is {model.hidden_size}, not a multiple of {model.num_attention_heads} heads"
+        raise places.error(("model", "hidden_size"), what, "change one of the two")
+    head = model.hidden_size // model.num_attention_heads
+    if head % 2:
+        what = f"gives heads of {head}, but rotary embeddings turn pairs"
+        cure = "make hidden_size / num_attention_heads even"
+        raise places.error(("model", "hidden_size"), what, cure)
+
+
+def _check_seeds(recipe: Recipe, places: Places) -> None:
+    if recipe.stages.pretrain_stage1.seeds:
+        what = "is set, but only the second stage is trained once for each seed"
+        raise places.error(("stages", "pretrain_stage1", "seeds"), what, "remove it")
+    place: Place = ("stages", "pretrain_stage2", "seeds")
+    seeds = recipe.stages.pretrain_stage2.seeds
+    if not seeds:
+        raise places.error(place, "names no seed", "write at least one, such as [5796]")
+    for index, seed in enumerate(seeds):
+        if seed < 0:
+            raise places.error((*place, index), f"is {seed}", "write 0 or more")
+        if seed in seeds[:index]:
+            what = f"is {seed}, which stands before it too"
+            raise places.error((*place, index), what, "the seeds must differ")
+
+
+def _check_batches(training: Training, place: Place, places: Places) -> None:
+    count, rest = divmod(training.global_batch, training.micro_batch)
+    if rest or count & (count - 1):
+        what = f"is {training.global_batch}, not a power of two times micro_batch"
+        what += f" {training.micro_batch}"
+        below = 1 << max(count.bit_length() - 1, 0)
+        cure = f"write {training.micro_batch * below} or {training.micro_batch * below * 2}"
+        raise places.error((*place, "global_batch"), what, cure)
+
+
+def _check_optimizer(training: Training, place: Place, places: Places) -> None:
+    for name in ("beta1", "beta2"):
+        if getattr(training.optimizer, name) >= 1.0:
+            what = "is 1, which divides by zero at the first update"
+            raise places.error((*place, "optimizer", name), what, "write less than 1")
+    schedule: Schedule = training.schedule
+    if schedule.warmup_ratio is not None and schedule.warmup_steps:
+        what = f"and warmup_steps {schedule.warmup_steps} are both set"
+        raise places.error((*place, "schedule", "warmup_ratio"), what, "remove one")
+    if training.max_steps is not None and schedule.warmup_steps > training.max_steps:
+        what = f"is {schedule.warmup_steps}, more than max_steps {training.max_steps}"
+        raise places.error((*place, "schedule", "warmup_steps"), what, "write fewer")
+
+
+def _check_init(recipe: Recipe, stage: str, places: Places) -> None:
+    place: Place = ("stages", stage, "init")
+    settings = getattr(recipe.stages, stage)
+    known = checkpoints(recipe)
+    first = f"pretrain_stage2_seed{recipe.stages.pretrain_stage2.seeds[0]}"
+    earlier = known[: known.index(first if stage == "pretrain_stage2" else stage)]
+    allowed = earlier or ("scratch",)
+    if settings.init not in allowed:
+        why = "which does not come before it" if settings.init in known else "not a stage"
+        what = f"is '{settings.init}', {why}"
+        raise places.error(place, what, suggestion(settings.init, allowed))
+    if settings.training.reset_optimizer:
+        return
+    place = ("stages", stage, "training", "reset_optimizer")
+    start = getattr(recipe.stages, settings.init, None)
+    if start is None or settings.init == "pretrain_stage2":
+        what = f"is false, but '{settings.init}' has no moments to continue"
+        raise places.error(place, what, "write true")
+    if not start.training.keep_optimizer:
+        what = f"is false, but stages.{settings.init} does not publish its moments"
+        cure = f"set stages.{settings.init}.training.keep_optimizer to true"
+        raise places.error(place, what, cure)
+
+
+def _check_lengths(recipe: Recipe, stage: str, places: Places) -> None:
+    longest = recipe.model.max_position_embeddings
+    settings = getattr(recipe.stages, stage)
+    if isinstance(settings, Policy):
+        name = "max_response_tokens"
+        place: Place = ("stages", stage, name)
+        length = settings.data.max_prompt_tokens + settings.max_response_tokens
+        text = f"is {settings.max_response_tokens}, with the prompt {length} tokens"
+    else:
+        place = ("stages", stage, "data", "sequence_length")
+        length = settings.data.sequence_length
+        text = f"is {length}"
+    if length > longest:
+        what = f"{text}, more than model.max_position_embeddings {longest}"
+        raise places.error(place, what, "shorten it or raise the model's")
+    if not settings.data.parts:
+        raise places.error(("stages", stage, "data", "parts"), "is empty", "name a part")
+
+
+def _check_policy(policy: Policy, place: Place, places: Places) -> None:
+    responses = policy.prompts_per_step * policy.samples_per_prompt
+    batch = policy.training.global_batch
+    if responses % batch:
+        what = f"is {policy.prompts_per_step}: times samples_per_prompt {policy.samples_per_prompt}"
+        what += f" makes {responses} responses, not a multiple of training.global_batch {batch}"
+        cure = "change one of the three; global_batch counts responses"
+        raise places.error((*place, "prompts_per_step"), what, cure)

@@ -1,0 +1,83 @@
+"""Reads a recipe or a placement: types and bounds first, then what fits together.
+
+Imports no torch, no numpy and no jsonschema, because Snakemake reads the recipe on every
+start. Every fault is one ``BadUse`` line: file, line, what is wrong, what to do.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from instella.recipe.check_data import check_data
+from instella.recipe.check_evaluation import check_evaluation
+from instella.recipe.check_training import check_training
+from instella.recipe.fields import FieldReader, Places
+from instella.recipe.nodes import Entries, Items, Node, Scalar
+from instella.recipe.settings import Placement, Recipe
+from instella.recipe.tree import read_tree
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a YAML file, checked.
+
+    Raises:
+        BadUse: with file and line of the first fault.
+    """
+    reader = FieldReader(str(path))
+    recipe: Recipe = reader.read(Recipe, read_tree(path))
+    check_data(recipe, reader.places)
+    check_training(recipe, reader.places)
+    check_evaluation(recipe, reader.places)
+    return recipe
+
+
+def read_placement(path: Path, **overrides: Any) -> Placement:
+    """The placement in a YAML file such as ``config.yaml``.
+
+    Args:
+        path: the file.
+        overrides: settings that win over the file's; text is read as the type that the
+            setting has, a mapping replaces single settings of a nested one, None is
+            ignored.
+
+    Raises:
+        BadUse: with file and line of the first fault; for an override, "option" stands
+            in place of the line.
+    """
+    tree = read_tree(path)
+    _merge(tree, overrides)
+    reader = FieldReader(str(path))
+    placement: Placement = reader.read(Placement, tree)
+    _check_placement(placement, reader.places)
+    return placement
+
+
+def _merge(tree: Entries, overrides: Mapping[str, Any]) -> None:
+    for key, value in overrides.items():
+        if value is None:
+            continue
+        old = tree.entries.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Entries):
+            _merge(old, value)
+        else:
+            tree.entries[key] = _given(value)
+            tree.lines[key] = 0
+
+
+def _given(value: Any) -> Node:
+    if isinstance(value, Mapping):
+        items = {str(key): _given(item) for key, item in value.items()}
+        return Entries(0, items, dict.fromkeys(items, 0))
+    if isinstance(value, (list, tuple)):
+        return Items(0, [_given(item) for item in value])
+    if isinstance(value, (str, Path)):
+        return Scalar(0, str(value), plain=False, given=True)
+    return Scalar(0, json.dumps(value), plain=True)
+
+
+def _check_placement(placement: Placement, places: Places) -> None:
+    for name in ("recipe", "results", "store", "downloads"):
+        value = getattr(placement, name)
+        if not value or "\0" in value:
+            raise places.error((name,), "is not a path", "name a file or folder")

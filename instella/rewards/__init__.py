@@ -1,0 +1,1 @@
+"""Extraction and grading of mathematical answers."""

@@ -1,0 +1,1 @@
+"""Sampling of responses whose bits depend on nothing but their own prompt and stream."""

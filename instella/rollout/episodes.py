@@ -1,0 +1,156 @@
+"""Responses as rows that training reads: prompt, response, padding, and their scores.
+
+The work is shared by all ranks and put together again, so every rank holds all rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from instella.data.tokenizer import Encoder
+from instella.errors import VerificationError
+from instella.recipe import settings
+from instella.rollout.generate import Parts, generate
+from instella.training.checkpoint import read_lines
+from instella.training.projection import needed_columns, network_logprobs
+from instella.training.reduction import Group
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One line of ``prompts.jsonl``."""
+
+    key: str
+    ids: tuple[int, ...]
+    answer: str
+
+
+def read_prompts(path: Path, vocab_size: int) -> list[Prompt]:
+    """All prompts of a file.
+
+    Raises:
+        VerificationError: a line without key, ids or answer, or an id the network lacks.
+    """
+    prompts = []
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            prompt = Prompt(str(line["key"]), tuple(map(int, line["ids"])), str(line["answer"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise VerificationError(
+                f"{path}: line {number}: expected key, ids and answer: {error!r}"
+            ) from None
+        if not prompt.ids or not 0 <= min(prompt.ids) <= max(prompt.ids) < vocab_size:
+            raise VerificationError(
+                f"{path}: line {number}: ids are empty or not below the network's vocab_size "
+                f"{vocab_size}: the prompts were made for another model"
+            )
+        prompts.append(prompt)
+    return prompts
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """The responses of one step, those of a prompt beside each other.
+
+    Shapes: R rows (prompts times samples), W columns (longest prompt and longest
+    response), whatever the responses are.
+
+    Attributes:
+        ids: int64 [R, W].
+        mask: bool [R, W], true on response tokens, the end of text included.
+        finished: bool [R], false when cut at the length limit.
+    """
+
+    ids: Tensor
+    mask: Tensor
+    finished: Tensor
+
+    @property
+    def lengths(self) -> Tensor:
+        """Response tokens of each row, int64 [R]."""
+        return self.mask.sum(dim=1)
+
+    def texts(self, encoder: Encoder) -> list[str]:
+        """Each response as text, without its end of text."""
+        rows = zip(self.ids, self.mask, self.finished.tolist(), strict=True)
+        return [
+            encoder.decode(ids[mask].tolist()[: -1 if finished else None])
+            for ids, mask, finished in rows
+        ]
+
+
+def sample_episodes(
+    group: Group,
+    network: Any,
+    prompts: Sequence[Prompt],
+    chosen: settings.Policy,
+    encoder: Encoder,
+    purpose: Parts,
+) -> Episodes:
+    """Sample ``samples_per_prompt`` responses of each prompt.
+
+    Args:
+        group: each rank samples its share of the prompts.
+        network: samples; its mode and weights stay as they are.
+        prompts: of one step.
+        chosen: lengths, group size, temperature and nucleus.
+        encoder: end of text, padding and the ids that may be sampled.
+        purpose: name of the step's random numbers; a prompt's key is added.
+    """
+    block = np.array_split(np.arange(len(prompts)), group.ranks)[group.rank].tolist()
+    groups = generate(
+        network,
+        [prompts[number].ids for number in block],
+        samples=chosen.samples_per_prompt,
+        max_new_tokens=chosen.max_response_tokens,
+        temperature=chosen.temperature,
+        top_p=chosen.top_p,
+        eos_id=encoder.eos_id,
+        vocabulary=encoder.vocab_size,
+        max_prompt_tokens=chosen.data.max_prompt_tokens,
+        stream=[[*purpose, prompts[number].key] for number in block],
+    )
+    rows = len(prompts) * chosen.samples_per_prompt
+    width = chosen.data.max_prompt_tokens + chosen.max_response_tokens
+    ids, mask = torch.zeros(rows, width, dtype=torch.int64), torch.zeros(rows, width)
+    finished = torch.zeros(rows)
+    for number, responses in zip(block, groups, strict=True):
+        prompt = prompts[number].ids
+        for sample, response in enumerate(responses):
+            row = number * chosen.samples_per_prompt + sample
+            whole = torch.tensor([*prompt, *response.ids])
+            ids[row] = encoder.pad_id
+            ids[row, : len(whole)] = whole
+            mask[row, len(prompt) : len(whole)] = 1
+            finished[row] = float(response.finished)
+    # Every row is zero on all ranks but one, so the sum puts them together exactly.
+    group.add_roots_([ids, mask, finished], group.ranks)
+    return Episodes(ids, mask.bool(), finished.bool())
+
+
+def episode_logprobs(
+    group: Group, network: Any, episodes: Episodes, micro_batches: Sequence[np.ndarray]
+) -> Tensor:
+    """Log-probabilities of all tokens under a network, without gradients.
+
+    The forward pass is that of training, on the same micro-batches, so a network scores
+    what it has not been moved from exactly as its first update will.
+
+    Returns:
+        float32 [R, W - 1]; zeros right of what a micro-batch computes.
+    """
+    table = torch.zeros(episodes.ids.shape[0], episodes.ids.shape[1] - 1)
+    share = np.array_split(np.arange(len(micro_batches)), group.ranks)[group.rank]
+    with torch.no_grad():
+        for rows in (micro_batches[number] for number in share.tolist()):
+            columns = needed_columns(episodes.mask[rows].numpy())
+            scores = network_logprobs(network, episodes.ids[rows, :columns])
+            table[rows, : columns - 1] = scores
+    group.add_roots_([table], group.ranks)
+    # A sum turns -0.0 into 0.0; a single rank adds nothing and so must be told to.
+    return table.add_(0.0)

@@ -1,0 +1,244 @@
+"""GRPO: sample answers, grade them, move the policy towards the better ones of each group.
+
+One step samples a group of answers to each of its prompts from the current network,
+rewards an answer 1 when its last boxed answer is judged equal to the gold one and 0
+otherwise (the format earns nothing, as in the published code), and makes mini-batch
+updates against the starting network as frozen reference.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from instella.artifacts.job import Job
+from instella.data.tokenizer import Encoder, load
+from instella.errors import BadUse, VerificationError
+from instella.network.network import Instella
+from instella.recipe import settings
+from instella.rewards.extract import last_boxed
+from instella.rewards.grade import CORRECT, NO_ANSWER, Grader, refuse_clock
+from instella.rollout.episodes import (
+    Episodes,
+    Prompt,
+    episode_logprobs,
+    read_prompts,
+    sample_episodes,
+)
+from instella.rollout.generate import Parts
+from instella.training.folders import publish, start_moments, start_network
+from instella.training.loop import Figures, Line, Trained, Trainer, resume, save
+from instella.training.objectives import group_advantages, policy_loss
+from instella.training.order import Cursor
+from instella.training.processes import launch
+from instella.training.projection import needed_columns, network_logprobs, recompute_activations
+from instella.training.reduction import Group
+from instella.training.rows import micro_batches
+
+PURPOSE = "rollout"
+
+
+def run(job: Job) -> None:
+    """Train on the prompts of ``tokens/prompts.jsonl``."""
+    launch(job.ranks, _run, job)
+
+
+def _run(group: Group, job: Job) -> None:
+    chosen: settings.Policy = job.settings["policy"]
+    training, start = chosen.training, job.inputs["init"]
+    length = chosen.data.max_prompt_tokens + chosen.max_response_tokens
+    network = start_network(start, job.numerics, length)
+    reference = start_network(start, job.numerics, length).requires_grad_(False)
+    if training.activation_checkpointing:
+        recompute_activations(network)
+    prompts = read_prompts(job.inputs["tokens"] / "prompts.jsonl", network.settings.vocab_size)
+    steps = Cursor(
+        len(prompts), chosen.prompts_per_step, training.seed, training.epochs, training.max_steps
+    )
+    updates = updates_per_step(chosen)
+    trainer = Trainer(
+        network, training.optimizer, training.schedule, steps.total_steps * updates, group
+    )
+    moments = start_moments(start, training)
+    if moments is not None:
+        trainer.optimizer.restore_state(*moments)
+    lines, _ = resume(job, trainer)
+    if trainer.step != len(lines) * updates:
+        raise VerificationError(
+            f"{job.scratch}: a checkpoint of {trainer.step} updates with {len(lines)} steps is "
+            f"not of this stage, which makes {updates} a step: remove the folder"
+        )
+    if chosen.test_every is not None:
+        job.report.say("test_every is for the production engine; here checkpoints are evaluated")
+    with Grader() as grader:
+        tokens = 0
+        actor = Actor(job, group, chosen, trainer, reference, load(start), grader)
+        while len(lines) < steps.total_steps:
+            step = len(lines)
+            epoch, numbers = steps.at(step)
+            line = actor.step(step, [prompts[number] for number in numbers])
+            lines.append({"step": step + 1, "epoch": epoch, **line})
+            if (step + 1) % training.save_every == 0 or step + 1 == steps.total_steps:
+                save(job, trainer, lines)
+            tokens += line["tokens"]
+            shown = {name: line[name] for name in ("reward", "loss")}
+            job.report.step(step + 1, steps.total_steps, tokens=tokens, **shown)
+    if group.rank == 0:
+        publish(job, Trained(trainer, lines), network, training, start)
+
+
+def updates_per_step(chosen: settings.Policy) -> int:
+    """Mini-batches of one step.
+
+    Raises:
+        BadUse: the responses of a step are no whole number of mini-batches, or those of
+            micro-batches.
+    """
+    responses = chosen.prompts_per_step * chosen.samples_per_prompt
+    batch, micro = chosen.training.global_batch, chosen.training.micro_batch
+    if responses % batch or batch % micro:
+        raise BadUse(
+            f"{responses} responses a step (prompts_per_step x samples_per_prompt) must be a "
+            f"multiple of global_batch {batch}, and that of micro_batch {micro}"
+        )
+    return responses // batch
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one step knows about its rows; R rows, W columns.
+
+    Attributes:
+        advantages: float32 [R].
+        old: float32 [R, W - 1], log-probabilities before the step's first update.
+        reference: the same of the starting network; None without a KL term.
+    """
+
+    advantages: Tensor
+    old: Tensor
+    reference: Tensor | None
+
+
+@dataclass(frozen=True)
+class Micro:
+    """Rows of one forward pass, and the response tokens of their whole mini-batch."""
+
+    rows: np.ndarray
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Makes steps: rollout, rewards, updates."""
+
+    job: Job
+    group: Group
+    chosen: settings.Policy
+    trainer: Trainer
+    reference: Instella
+    encoder: Encoder
+    grader: Grader
+
+    def step(self, step: int, prompts: Sequence[Prompt]) -> Line:
+        """Step ``step`` (from 0) on its prompts; the figures of its line."""
+        chosen = self.chosen
+        purpose: Parts = [PURPOSE, chosen.training.seed, step]
+        network = self.trainer.network
+        episodes = sample_episodes(self.group, network, prompts, chosen, self.encoder, purpose)
+        graded = self._grade(episodes, prompts, step)
+        rewards = np.array(graded["rewards"]).reshape(-1, chosen.samples_per_prompt)
+        advantages = group_advantages(rewards, chosen.normalize_by_std).reshape(-1)
+        rows = np.arange(len(episodes.ids))
+        parts = micro_batches(rows, chosen.training.micro_batch)
+        old = episode_logprobs(self.group, network, episodes, parts)
+        reference = None
+        if chosen.kl_coefficient > 0:
+            reference = episode_logprobs(self.group, self.reference, episodes, parts)
+        figures = self._update(episodes, Scores(advantages, old, reference))
+        return {**_counts(episodes, rewards, prompts), **graded["counts"], **_means(figures)}
+
+    def _grade(self, episodes: Episodes, prompts: Sequence[Prompt], step: int) -> dict[str, Any]:
+        """Rewards [R] and counts of verdicts; judged by rank 0, known to all."""
+        found = {}
+        if self.group.rank == 0:
+            found = self._judge(episodes, prompts, step)
+        shared: dict[str, Any] = json.loads(self.group.share(json.dumps(found)))
+        return shared
+
+    def _judge(self, episodes: Episodes, prompts: Sequence[Prompt], step: int) -> dict[str, Any]:
+        golds = [item.answer for item in prompts for _ in range(self.chosen.samples_per_prompt)]
+        answers = [last_boxed(text) for text in episodes.texts(self.encoder)]
+        verdicts = self.grader.verdicts(list(zip(golds, answers, strict=True)))
+        refuse_clock(verdicts, f"{self.job.stage}: step {step + 1}")
+        counts = {
+            "no_answer": sum(verdict.label == NO_ANSWER for verdict in verdicts),
+            "refused": sum(verdict.refused for verdict in verdicts),
+        }
+        return {
+            "rewards": [float(verdict.label == CORRECT) for verdict in verdicts],
+            "counts": counts,
+        }
+
+    def _update(self, episodes: Episodes, scores: Scores) -> list[Figures]:
+        training = self.chosen.training
+        figures = []
+        for rows in micro_batches(np.arange(len(episodes.ids)), training.global_batch):
+            tokens = int(episodes.lengths[rows].sum())
+            parts = [Micro(part, tokens) for part in micro_batches(rows, training.micro_batch)]
+
+            def loss(network: Any, micro: Micro) -> tuple[Tensor, dict[str, float]]:
+                return self._loss(network, micro, episodes, scores)
+
+            figures.append(self.trainer.update(parts, loss))
+        return figures
+
+    def _loss(
+        self, network: Any, micro: Micro, episodes: Episodes, scores: Scores
+    ) -> tuple[Tensor, dict[str, float]]:
+        chosen, rows = self.chosen, micro.rows
+        columns = needed_columns(episodes.mask[rows].numpy())
+        labels = slice(columns - 1)
+        terms = policy_loss(
+            network_logprobs(network, episodes.ids[rows, :columns]),
+            scores.old[rows, labels],
+            None if scores.reference is None else scores.reference[rows, labels],
+            scores.advantages[rows],
+            episodes.mask[rows, 1:columns],
+            clip_low=chosen.clip_low,
+            clip_high=chosen.clip_high,
+            dual_clip=chosen.dual_clip,
+            kl_coefficient=chosen.kl_coefficient,
+            normalizer=micro.tokens,
+        )
+        return terms.loss, terms.figures
+
+
+def _counts(episodes: Episodes, rewards: np.ndarray, prompts: Sequence[Prompt]) -> Line:
+    """Figures of a rollout; ``no_signal`` is the share of groups of equal rewards."""
+    rows, samples = len(episodes.ids), rewards.shape[1]
+    lengths = episodes.lengths.tolist()
+    equal = (rewards == rewards[:, :1]).all(axis=1)
+    return {
+        "reward": int(rewards.sum()) / rows,
+        "no_signal": int(equal.sum()) / len(equal),
+        "response_tokens": sum(lengths) / rows,
+        "unfinished": int((~episodes.finished).sum()) / rows,
+        "tokens": sum(lengths) + samples * sum(len(prompt.ids) for prompt in prompts),
+        "labels": sum(lengths),
+    }
+
+
+def _means(figures: list[Figures]) -> Line:
+    """Means over the updates of a step; the learning rate is the last one's."""
+    names = figures[0].sums
+    means = {name: sum(item.sums[name] for item in figures) / len(figures) for name in names}
+    norms = [item.grad_norm for item in figures]
+    return {
+        **means,
+        "updates": len(figures),
+        "grad_norm": sum(norms) / len(norms),
+        "learning_rate": figures[-1].learning_rate,
+    }

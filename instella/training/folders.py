@@ -1,0 +1,83 @@
+"""How a training stage begins and what it publishes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from instella import canonical
+from instella.artifacts.job import Job
+from instella.errors import BadUse
+from instella.network.folder import load_folder, save_folder
+from instella.network.network import Instella
+from instella.recipe import settings
+from instella.training.checkpoint import OPTIMIZER, STEPS, load_tensors
+from instella.training.loop import Trained
+
+TRAINER = "trainer.json"
+
+
+def start_network(folder: Path, numerics: str, length: int) -> Instella:
+    """The network of a published folder, able to take ``length`` tokens.
+
+    Args:
+        folder: a Hugging Face folder.
+        numerics: numerics class.
+        length: tokens of a row; the position limit is raised to it if it is lower.
+    """
+    network = load_folder(folder, numerics)
+    shape = network.settings
+    if length <= shape.max_position_embeddings:
+        return network
+    longer = Instella(replace(shape, max_position_embeddings=length), numerics)
+    longer.load_state_dict(network.state_dict())
+    return longer
+
+
+def start_moments(
+    folder: Path | None, training: settings.Training
+) -> tuple[dict[str, Tensor], Path] | None:
+    """Moments of the starting stage, or None where the stage begins without.
+
+    Raises:
+        BadUse: they are wanted and were not published.
+    """
+    if training.reset_optimizer:
+        return None
+    if folder is None:
+        raise BadUse("reset_optimizer: false needs a stage to start from; init is scratch")
+    path = folder / OPTIMIZER
+    if not path.is_file():
+        raise BadUse(
+            f"{path}: no moments to continue: set keep_optimizer: true in the stage to start "
+            "from, or reset_optimizer: true in this one"
+        )
+    return load_tensors(path), path
+
+
+def publish(
+    job: Job, trained: Trained, network: Instella, training: settings.Training, tokenizer: Path
+) -> None:
+    """Write the stage's artifact: the model folder, its step lines and their summary.
+
+    Args:
+        job: its output folder is filled.
+        trained: the end of the run.
+        network: the trained network; its position limit is published.
+        training: decides whether the moments are published.
+        tokenizer: folder with the tokenizer's files.
+    """
+    save_folder(job.output, network, tokenizer, network.settings.max_position_embeddings)
+    lines = trained.lines
+    canonical.write_jsonl(job.output / STEPS, lines)
+    summary = {
+        "steps": len(lines),
+        "epochs": lines[-1]["epoch"] + 1,
+        "tokens": sum(line["tokens"] for line in lines),
+        "first_loss": lines[0]["loss"],
+        "final_loss": lines[-1]["loss"],
+    }
+    canonical.write_json(job.output / TRAINER, summary)
+    if training.keep_optimizer:
+        moments = trained.trainer.optimizer.export_state()
+        canonical.write_safetensors(job.output / OPTIMIZER, moments)

@@ -1,0 +1,267 @@
+"""One update, and the loop of updates that a kill cannot tear.
+
+What an update computes is a function of the weights, the moments and the step number:
+not of the number of processes, nor of how often the run was resumed.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from instella.artifacts.job import Job
+from instella.errors import BadUse, KitError
+from instella.recipe import settings
+from instella.training import checkpoint
+from instella.training.optimizer import AdamW, clip
+from instella.training.order import Cursor
+from instella.training.projection import recompute_activations
+from instella.training.reduction import Group, Partial, Tree, require_power_of_two
+from instella.training.schedule import learning_rate
+
+Micro = TypeVar("Micro")
+LossFunction = Callable[[Any, Micro], tuple[Tensor, dict[str, float]]]
+Line = dict[str, Any]
+
+CHECKPOINTS = "checkpoints"
+
+
+class Diverged(KitError):
+    """A loss or gradient that is not a number or infinite."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one update tells.
+
+    Attributes:
+        step: updates done, this one included.
+        learning_rate: used for it.
+        grad_norm: total norm before clipping.
+        sums: additive figures of the loss, summed over the global batch.
+    """
+
+    step: int
+    learning_rate: float
+    grad_norm: float
+    sums: dict[str, float]
+
+
+class Trainer:
+    """Applies updates to a network.
+
+    Args:
+        network: trained in place; every rank holds the whole of it.
+        optimizer: AdamW settings.
+        schedule: learning rate over ``total_updates``.
+        total_updates: updates of the whole run.
+        group: processes that share the work.
+
+    Attributes:
+        step: updates done in this run; decides the learning rate.
+        optimizer: moments, and the updates they have seen.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        optimizer: settings.Optimizer,
+        schedule: settings.Schedule,
+        total_updates: int,
+        group: Group = Group(),
+    ) -> None:
+        self.network = network
+        self.group = group
+        self.step = 0
+        self._chosen = optimizer
+        self._schedule = schedule
+        self._total = total_updates
+        self._parameters = list(network.parameters())
+        self.optimizer = AdamW(network, optimizer)
+
+    def update(self, micro_batches: Sequence[Micro], loss: LossFunction[Micro]) -> Figures:
+        """One optimizer step over a global batch.
+
+        Args:
+            micro_batches: all of the global batch, on every rank; a power of two. Each
+                rank runs its own block of them.
+            loss: ``loss(network, micro_batch)`` gives the micro-batch's term of the
+                global loss, to call backward on, and additive figures: the same names
+                for every micro-batch.
+
+        Raises:
+            BadUse: the number of micro-batches is not a power of two.
+            Diverged: the loss or a gradient is not finite; the weights are unchanged.
+        """
+        count = len(micro_batches)
+        require_power_of_two(count, "the number of micro-batches (global_batch / micro_batch)")
+        tree = Tree()
+        block = self.group.block(count)
+        for index in block:
+            value, figures = loss(self.network, micro_batches[index])
+            value.backward()
+            tree.push(Partial(self._take_gradients(), figures))
+        root = tree.root() if block else None
+        whole = self.group.combine(root, self._parameters, count)
+        for parameter, gradient in zip(self._parameters, whole.gradients, strict=True):
+            parameter.grad = gradient
+        return self._apply(whole.figures)
+
+    def _take_gradients(self) -> list[Tensor]:
+        gradients = []
+        for parameter in self._parameters:
+            gradient = parameter.grad
+            parameter.grad = None
+            if gradient is None:
+                gradient = torch.zeros_like(parameter)
+            gradients.append(gradient.contiguous())
+        return gradients
+
+    def _apply(self, sums: dict[str, float]) -> Figures:
+        norm = clip(self._parameters, self._chosen.max_grad_norm)
+        for name, value in {**sums, "grad_norm": norm}.items():
+            if not math.isfinite(value):
+                raise Diverged(
+                    f"step {self.step + 1}: {name} is {value}: look at the steps before it, "
+                    "lower the learning rate or check the data"
+                )
+        rate = learning_rate(self._schedule, self._chosen.learning_rate, self.step, self._total)
+        self.optimizer.update(rate)
+        for parameter in self._parameters:
+            parameter.grad = None
+        self.step += 1
+        return Figures(self.step, rate, norm, sums)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A global batch cut in micro-batches; ``labels`` counts the terms of its loss."""
+
+    micro_batches: Sequence[Any]
+    tokens: int
+    labels: int
+
+
+class Task(Protocol):
+    """What is learned: examples by number, and their loss."""
+
+    @property
+    def count(self) -> int:
+        """Examples of one epoch."""
+
+    def batch(self, examples: np.ndarray) -> Batch:
+        """The global batch of these examples, with its divisors known."""
+
+    def loss(self, network: Any, micro_batch: Any) -> tuple[Tensor, dict[str, float]]:
+        """As ``Trainer.update`` wants it; the figures hold ``loss``."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The end of a run: its trainer and one line for each update."""
+
+    trainer: Trainer
+    lines: list[Line]
+
+
+def train(
+    job: Job,
+    group: Group,
+    network: nn.Module,
+    training: settings.Training,
+    task: Task,
+    moments: tuple[dict[str, Tensor], Path] | None = None,
+) -> Trained:
+    """Run all updates of a stage, from its newest whole checkpoint if there is one.
+
+    Args:
+        job: scratch for checkpoints, progress.
+        group: processes that share the work.
+        network: with the starting weights; trained in place.
+        training: batch, order, optimizer, schedule.
+        task: examples and loss.
+        moments: tensors of ``AdamW.export_state`` to start from, and the file they stand in.
+    """
+    if training.global_batch % training.micro_batch:
+        raise BadUse(
+            f"global_batch {training.global_batch} is no multiple of micro_batch "
+            f"{training.micro_batch}: their ratio must be a power of two"
+        )
+    cursor = Cursor(
+        task.count, training.global_batch, training.seed, training.epochs, training.max_steps
+    )
+    if training.activation_checkpointing:
+        recompute_activations(network)
+    total = cursor.total_steps
+    trainer = Trainer(network, training.optimizer, training.schedule, total, group)
+    if moments is not None:
+        trainer.optimizer.restore_state(*moments)
+    lines, _ = resume(job, trainer)
+    tokens = 0
+    while trainer.step < total:
+        epoch, examples = cursor.at(trainer.step)
+        batch = task.batch(examples)
+        figures = trainer.update(batch.micro_batches, task.loss)
+        lines.append(step_line(figures, epoch, batch))
+        if figures.step % training.save_every == 0 or figures.step == total:
+            save(job, trainer, lines)
+        tokens += batch.tokens
+        job.report.step(figures.step, total, tokens=tokens, loss=figures.sums["loss"])
+    return Trained(trainer, lines)
+
+
+def step_line(figures: Figures, epoch: int, batch: Batch) -> Line:
+    """One line of ``steps.jsonl``: step (from 1), epoch (from 0) and every figure."""
+    return {
+        "step": figures.step,
+        "epoch": epoch,
+        "learning_rate": figures.learning_rate,
+        "grad_norm": figures.grad_norm,
+        "tokens": batch.tokens,
+        "labels": batch.labels,
+        **figures.sums,
+    }
+
+
+def save(job: Job, trainer: Trainer, lines: list[Line], extra: Line | None = None) -> None:
+    """Write a resumable checkpoint into the job's scratch; rank 0 only."""
+    if trainer.group.rank == 0:
+        checkpoint.save(
+            job.scratch / CHECKPOINTS,
+            trainer.step,
+            trainer.network.state_dict(),
+            trainer.optimizer.export_state(),
+            lines,
+            extra,
+        )
+
+
+def resume(job: Job, trainer: Trainer) -> tuple[list[Line], Line]:
+    """Bring the trainer to the newest whole checkpoint.
+
+    Rank 0 verifies and chooses, so that all ranks start at one step.
+
+    Returns:
+        The step lines so far and the ``extra`` values given to ``save``; both empty at
+        the start.
+    """
+    found = None
+    if trainer.group.rank == 0:
+        found = checkpoint.latest(job.scratch / CHECKPOINTS, job.report.say)
+    name = trainer.group.share(found.folder.name if found else "none")
+    if name == "none":
+        return [], {}
+    if found is None:
+        found = checkpoint.verify(job.scratch / CHECKPOINTS / name)
+    trainer.network.load_state_dict(found.model())
+    trainer.optimizer.restore_state(found.optimizer(), found.folder / checkpoint.OPTIMIZER)
+    trainer.step = found.step
+    lines = found.lines()
+    trainer.group.barrier()
+    job.report.say(f"resumed after step {found.step}")
+    return lines, found.extra

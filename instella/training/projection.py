@@ -1,0 +1,88 @@
+"""From token ids to label log-probabilities, without holding all logits at once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from instella.errors import BadUse
+from instella.training.objectives import target_logprobs
+
+# 2**25 float32 logits are 128 MiB; log-softmax and the gradient need as much again
+LOGITS_AT_ONCE = 1 << 25
+COLUMN_STEP = 32
+
+
+def network_logprobs(network: Any, ids: Tensor) -> Tensor:
+    """Label log-probabilities of ``ids``, float32 [B, T - 1].
+
+    Where B * T * V is large the head runs over parts of the sequence, and each part's
+    logits are computed again in the backward pass. The cut depends on the shape of the
+    micro-batch alone, so it is the same for any number of processes.
+
+    Args:
+        network: has ``hidden(ids) -> [B, T, width]`` and ``lm_head``.
+        ids: int64 [B, T].
+    """
+    states = network.hidden(ids)[:, :-1]
+    targets = ids[:, 1:]
+    logits = targets.numel() * network.lm_head.weight.shape[0]
+    parts = min(-(-logits // LOGITS_AT_ONCE), targets.shape[1])
+
+    def project(states: Tensor, targets: Tensor) -> Tensor:
+        return target_logprobs(network.lm_head(states), targets)
+
+    if parts <= 1:
+        return project(states, targets)
+    pieces = zip(states.tensor_split(parts, 1), targets.tensor_split(parts, 1), strict=True)
+    columns = [
+        checkpoint(project, piece, labels, use_reentrant=False, preserve_rng_state=False)
+        for piece, labels in pieces
+    ]
+    return torch.cat(columns, dim=1)
+
+
+def needed_columns(*masks: np.ndarray) -> int:
+    """Columns up to the last label of any row, rounded up to a multiple of 32.
+
+    What stands right of the last label changes no loss under a causal mask, so it need
+    not be computed. Rounding keeps the number of different shapes small.
+
+    Args:
+        masks: bool [B, T] each, the same T.
+    """
+    length = masks[0].shape[1]
+    last = 0
+    for mask in masks:
+        labelled = np.flatnonzero(mask.any(axis=0))
+        if labelled.size:
+            last = max(last, int(labelled[-1]) + 1)
+    return min(length, max(COLUMN_STEP, -(-last // COLUMN_STEP) * COLUMN_STEP))
+
+
+def recompute_activations(network: nn.Module) -> None:
+    """Let every layer keep only its input and compute the rest again in backward.
+
+    Raises:
+        BadUse: the network has no list of layers.
+    """
+    lists = [module for module in network.modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        raise BadUse("activation_checkpointing: the network has no list of layers")
+    for layers in lists:
+        for layer in layers:
+            layer.forward = _recomputed(layer.forward)
+
+
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*arguments: Any, **named: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*arguments, **named)
+        return checkpoint(
+            forward, *arguments, use_reentrant=False, preserve_rng_state=False, **named
+        )
+
+    return run

@@ -1,0 +1,266 @@
+"""Checks of a run: fast at start, complete in an audit, and the root."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from instella.artifacts import stamps
+from instella.artifacts.check import Fault, audit, check_results, root, withdraw
+from instella.artifacts.why import why
+from instella.canonical import json_bytes, sha256_bytes
+from instella.errors import Incomplete, VerificationError
+
+from .toy import Cut, Project, make_graph
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = Project(tmp_path)
+    made.run_all()
+    return made
+
+
+def check(project: Project) -> list[Fault]:
+    return check_results(project.results, project.store, project.graph)
+
+
+def full(project: Project) -> list[Fault]:
+    return audit(project.results, project.store, project.graph, project.toolchain())
+
+
+def explain(project: Project, stage: str) -> str:
+    return why(stage, project.results, project.store, project.graph, project.toolchain())
+
+
+def stored(project: Project, stage: str, path: str) -> Path:
+    files = json.loads(project.workspace.manifest(stage).read_bytes())["files"]
+    return project.store.object_path(files[path]["sha256"])
+
+
+def alter_keeping_mtime(path: Path) -> None:
+    before = path.stat()
+    path.chmod(0o644)
+    data = path.read_bytes()
+    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    path.chmod(0o444)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_sound_run_is_clean(project: Project) -> None:
+    assert check(project) == [] and full(project) == []
+
+
+def test_nothing_is_read_when_nothing_changed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a run the stamps are there; one rehash at most after links went away."""
+    assert check(project) == []
+    read: list[Path] = []
+    original = stamps.examine_file
+    monkeypatch.setattr(
+        stamps, "examine_file", lambda path, entry: read.append(path) or original(path, entry)
+    )
+    assert check(project) == [] and read == []
+    target = stored(project, "words", "words.txt")
+    os.utime(target, (1, 1))
+    assert check(project) == [] and read == [target]
+
+
+def test_the_run_itself_leaves_stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Project(tmp_path)
+    made.run_all()
+    monkeypatch.setattr(stamps, "examine_file", lambda path, entry: pytest.fail(f"{path} was read"))
+    assert check(made) == []
+
+
+@pytest.mark.parametrize("scope", [check, full])
+def test_altered_byte_with_old_mtime_is_found(
+    project: Project, scope: Callable[[Project], list[Fault]]
+) -> None:
+    assert check(project) == []
+    alter_keeping_mtime(stored(project, "words", "words.txt"))
+    (fault,) = scope(project)
+    assert (fault.stage, fault.kind, fault.file) == ("words", "bytes", "words.txt")
+    assert fault.expected.startswith("sha256 ") and fault.found.startswith("sha256 ")
+    assert fault.dependants == ("total",)
+    assert "words: bytes: words.txt: expected sha256" in str(fault)
+
+
+@pytest.mark.parametrize("scope", [check, full])
+def test_deleted_and_truncated_objects_are_found(
+    project: Project, scope: Callable[[Project], list[Fault]]
+) -> None:
+    stored(project, "total", "total.txt").unlink()
+    path = stored(project, "source", "text.txt")
+    path.chmod(0o644)
+    os.truncate(path, 3)
+    found = {(fault.stage, fault.file): fault.found for fault in scope(project)}
+    assert found == {("source", "text.txt"): "3 bytes", ("total", "total.txt"): "nothing"}
+
+
+def test_shared_object_is_one_fault_of_its_first_maker(project: Project) -> None:
+    alter_keeping_mtime(stored(project, "side", "licence.txt"))
+    (fault,) = full(project)
+    assert (fault.stage, fault.file) == ("source", "deep/licence.txt")
+    assert fault.dependants == ("words", "side", "total")
+
+
+@pytest.mark.parametrize("scope", [check, full])
+def test_views_are_checked(project: Project, scope: Callable[[Project], list[Fault]]) -> None:
+    view = project.results / "words"
+    (view / "words.txt").unlink()
+    (view / "words.txt").write_text("THE QUICK")
+    (project.results / "total" / "total.txt").unlink()
+    found = [(fault.stage, fault.kind, fault.file) for fault in scope(project)]
+    assert found == [("words", "view", "words.txt"), ("total", "view", "total.txt")]
+    project.run_all()
+    assert scope(project) == []
+
+
+def test_a_copied_view_is_as_good_as_a_link(project: Project) -> None:
+    view = project.results / "words" / "words.txt"
+    data = view.read_bytes()
+    view.unlink()
+    view.write_bytes(data)
+    assert check(project) == [] and full(project) == []
+
+
+def test_unexpected_file_in_a_view_is_found_by_the_audit(project: Project) -> None:
+    (project.results / "words" / "notes.txt").write_text("x")
+    assert [(fault.kind, fault.file) for fault in full(project)] == [("view", "notes.txt")]
+
+
+@pytest.mark.parametrize("scope", [check, full])
+def test_altered_manifest_is_found_even_with_its_content_recomputed(
+    project: Project, scope: Callable[[Project], list[Fault]]
+) -> None:
+    path = project.workspace.manifest("total")
+    value = json.loads(path.read_bytes())
+    del value["files"]["total.txt"]
+    value["files"]["other.txt"] = json.loads(project.workspace.manifest("source").read_bytes())[
+        "files"
+    ]["text.txt"]
+    value["content"] = sha256_bytes(
+        json_bytes({"files": value["files"], "origin": value["origin"]})
+    )
+    path.write_bytes(json_bytes(value))
+    assert ("total", "manifest") in {(fault.stage, fault.kind) for fault in scope(project)}
+
+
+@pytest.mark.parametrize("scope", [check, full])
+def test_broken_manifest_is_found(
+    project: Project, scope: Callable[[Project], list[Fault]]
+) -> None:
+    project.workspace.manifest("words").write_bytes(b"{")
+    (fault,) = [fault for fault in scope(project) if fault.kind == "manifest"]
+    assert fault.stage == "words" and "\n" not in str(fault)
+
+
+@pytest.mark.parametrize("scope", [check, full])
+def test_result_of_other_inputs_is_stale(
+    project: Project, scope: Callable[[Project], list[Fault]]
+) -> None:
+    old = project.workspace.manifest("total").read_bytes()
+    project.graph = make_graph(cut=Cut(length=4))
+    project.run("words")
+    assert project.workspace.manifest("total").read_bytes() == old
+    faults = [fault for fault in scope(project) if fault.kind == "stale input"]
+    assert [(fault.stage, fault.file) for fault in faults] == [("total", "input words")]
+
+
+def test_missing_and_extra_stages(project: Project) -> None:
+    shutil.rmtree(project.results / "total")
+    shutil.copytree(project.results / "side", project.results / "other")
+    found = [(fault.stage, fault.kind) for fault in full(project)]
+    assert found == [("total", "missing stage"), ("other", "extra stage")]
+
+
+def test_audit_tells_what_differs_from_this_tree(project: Project) -> None:
+    project.graph = make_graph(cut=Cut(length=4))
+    (project.package / "helper.py").write_text("FACTOR = 5\n")
+    (project.folder / "requirements" / "run.lock").write_text("numpy==2.0\n")
+    found = {(f.stage, f.file) for f in full(project) if f.kind == "differs from this tree"}
+    assert ("words", "settings.cut.length") in found and ("side", "lock") in found
+    assert ("total", "code.instella.helper") in found
+    (setting,) = [f for f in full(project) if f.file == "settings.cut.length"]
+    assert (setting.expected, setting.found) == ("4", "9")
+
+
+def test_withdraw_makes_exactly_the_bad_stages_rerun(project: Project) -> None:
+    before = project.manifest_bytes()
+    alter_keeping_mtime(stored(project, "words", "words.txt"))
+    assert withdraw(project.results, check(project)) == ("words",)
+    assert not project.workspace.manifest("words").exists()
+    project.computed.clear()
+    project.run_all()
+    assert project.computed == ["words"] and project.manifest_bytes() == before
+    assert full(project) == []
+
+
+def test_root_depends_on_content_alone(project: Project, tmp_path: Path) -> None:
+    contents = {
+        name: json.loads(data)["content"] for name, data in project.manifest_bytes().items()
+    }
+    first = root(project.results, project.graph)
+    assert first == sha256_bytes(json_bytes(contents))
+    other = Project(tmp_path / "other", make_graph(label="another"))
+    other.run_all()
+    assert root(other.results, other.graph) == first
+    longer = Project(tmp_path / "longer", make_graph(cut=Cut(length=4)))
+    longer.run_all()
+    assert root(longer.results, longer.graph) != first
+
+
+def test_root_of_an_incomplete_or_damaged_run(project: Project) -> None:
+    path = project.workspace.manifest("side")
+    data = path.read_bytes()
+    path.unlink()
+    with pytest.raises(Incomplete, match=r"1 of 4 stages have no result: side;"):
+        root(project.results, project.graph)
+    path.write_bytes(data[:-2])
+    with pytest.raises(VerificationError, match=r"side/manifest\.json"):
+        root(project.results, project.graph)
+    path.write_bytes(project.workspace.manifest("words").read_bytes())
+    with pytest.raises(VerificationError, match="stage: expected side, found words"):
+        root(project.results, project.graph)
+
+
+def test_why_nothing_would_run(project: Project) -> None:
+    assert explain(project, "total").startswith("total would not run: ")
+
+
+def test_why_a_setting(project: Project) -> None:
+    project.graph = make_graph(cut=Cut(length=4))
+    assert explain(project, "words") == (
+        "words would run, because setting cut.length changed from 9 to 4."
+    )
+    assert explain(project, "total") == (
+        "total would run only if words makes other bytes, which would run, because "
+        "setting cut.length changed from 9 to 4."
+    )
+
+
+def test_why_code_lock_input_and_damage(project: Project) -> None:
+    helper = project.package / "helper.py"
+    text = helper.read_text()
+    helper.write_text("FACTOR = 7\n")
+    assert "because code instella.helper changed." in explain(project, "source")
+    helper.write_text(text)
+    lock = project.folder / "requirements" / "run.lock"
+    pinned = lock.read_text()
+    lock.write_text("numpy==3\n")
+    assert "because the lock file changed." in explain(project, "source")
+    lock.write_text(pinned)
+    project.graph = make_graph(text="another text")
+    project.run("source")
+    assert "because the content of input text changed." in explain(project, "words")
+    alter_keeping_mtime(stored(project, "source", "text.txt"))
+    assert "text.txt is not as recorded" in explain(project, "source")
+
+
+def test_why_without_results(project: Project) -> None:
+    project.workspace.manifest("words").unlink()
+    assert explain(project, "total") == "total would run after words, which must be made first."
+    assert explain(project, "words").startswith("words would take its result from the store")

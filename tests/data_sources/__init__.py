@@ -1,0 +1,1 @@
+"""Tests of sources, adapters, selection and contamination."""

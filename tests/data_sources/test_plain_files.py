@@ -1,0 +1,53 @@
+"""Text and code files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instella.data.adapters import read
+from instella.data.adapters.python_code import cut
+from instella.data.documents import Text
+from instella.errors import VerificationError
+from instella.recipe.settings import Part
+
+
+def documents(folder: Path, adapter: str, **options: Any) -> list[tuple[str, str]]:
+    found = read(Part("s", adapter, options or None), folder)
+    return [(d.key, d.text) for d in found if isinstance(d, Text)]
+
+
+def test_blocks_and_whole_files(tmp_path: Path) -> None:
+    text = "\ufeff\r\nfirst\r\nline\r\n \t\r\n\r\n  second\u2028same block\r\n"
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    (tmp_path / "b.md").write_bytes(b"\n\n")
+    (tmp_path / "c.bin").write_bytes(b"\xff")
+    assert documents(tmp_path, "plain_text") == [
+        ("a.txt#1", "first\nline"),
+        ("a.txt#2", "  second\u2028same block"),
+    ]
+    whole = "\nfirst\nline\n \t\n\n  second\u2028same block\n"
+    assert documents(tmp_path, "plain_text", split="whole") == [("a.txt", whole)]
+    with pytest.raises(VerificationError, match=r"c\.bin: byte 0 is not UTF-8"):
+        documents(tmp_path, "plain_text", files="c.bin")
+
+
+def test_code_is_cut_at_a_line(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "b.py").write_text("x = 1\ny = 22\nz = 3\n")
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    (tmp_path / "a.py").write_text("pass\n")
+    assert documents(tmp_path, "python_code") == [
+        ("a.py", "pass\n"), ("pkg/b.py", "x = 1\ny = 22\nz = 3\n"),
+    ]  # fmt: skip
+    assert documents(tmp_path, "python_code", files="pkg/*", max_characters=13) == [
+        ("pkg/b.py", "x = 1\ny = 22\n")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(None, "ab\ncd\n"), (6, "ab\ncd\n"), (5, "ab\n"), (3, "ab\n"), (2, "")],
+)
+def test_cut(limit: int | None, expected: str) -> None:
+    assert cut("ab\ncd\n", limit) == expected

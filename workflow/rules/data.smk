@@ -1,0 +1,173 @@
+# Sources, held-out items, tokenizer, and the tokens of each training stage.
+
+
+rule source:
+    input:
+        unpack(inputs_of("source_{source}")),
+    output:
+        manifest("source_{source}"),
+    log:
+        log_of("source_{source}"),
+    benchmark:
+        benchmark_of("source_{source}")
+    conda:
+        "../envs/python.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        fingerprint=fingerprint_of("source_{source}"),
+    shell:
+        "instella stage source_{wildcards.source} --log {log:q}"
+
+
+rule heldout:
+    input:
+        unpack(inputs_of("heldout")),
+    output:
+        manifest("heldout"),
+    log:
+        log_of("heldout"),
+    benchmark:
+        benchmark_of("heldout")
+    conda:
+        "../envs/python.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        fingerprint=FINGERPRINTS["heldout"],
+    shell:
+        "instella stage {rule} --log {log:q}"
+
+
+use rule heldout as tokenizer with:
+    input:
+        unpack(inputs_of("tokenizer")),
+    output:
+        manifest("tokenizer"),
+    log:
+        log_of("tokenizer"),
+    benchmark:
+        benchmark_of("tokenizer")
+    params:
+        fingerprint=FINGERPRINTS["tokenizer"],
+
+
+use rule heldout as tokens_pretrain_stage1 with:
+    input:
+        unpack(inputs_of("tokens_pretrain_stage1")),
+    output:
+        manifest("tokens_pretrain_stage1"),
+    log:
+        log_of("tokens_pretrain_stage1"),
+    benchmark:
+        benchmark_of("tokens_pretrain_stage1")
+    params:
+        fingerprint=FINGERPRINTS["tokens_pretrain_stage1"],
+
+
+use rule heldout as tokens_pretrain_stage2 with:
+    input:
+        unpack(inputs_of("tokens_pretrain_stage2")),
+    output:
+        manifest("tokens_pretrain_stage2"),
+    log:
+        log_of("tokens_pretrain_stage2"),
+    benchmark:
+        benchmark_of("tokens_pretrain_stage2")
+    params:
+        fingerprint=FINGERPRINTS["tokens_pretrain_stage2"],
+
+
+use rule heldout as tokens_sft with:
+    input:
+        unpack(inputs_of("tokens_sft")),
+    output:
+        manifest("tokens_sft"),
+    log:
+        log_of("tokens_sft"),
+    benchmark:
+        benchmark_of("tokens_sft")
+    params:
+        fingerprint=FINGERPRINTS["tokens_sft"],
+
+
+use rule heldout as tokens_dpo with:
+    input:
+        unpack(inputs_of("tokens_dpo")),
+    output:
+        manifest("tokens_dpo"),
+    log:
+        log_of("tokens_dpo"),
+    benchmark:
+        benchmark_of("tokens_dpo")
+    params:
+        fingerprint=FINGERPRINTS["tokens_dpo"],
+
+
+use rule heldout as tokens_math_sft1 with:
+    input:
+        unpack(inputs_of("tokens_math_sft1")),
+    output:
+        manifest("tokens_math_sft1"),
+    log:
+        log_of("tokens_math_sft1"),
+    benchmark:
+        benchmark_of("tokens_math_sft1")
+    params:
+        fingerprint=FINGERPRINTS["tokens_math_sft1"],
+
+
+use rule heldout as tokens_math_sft2 with:
+    input:
+        unpack(inputs_of("tokens_math_sft2")),
+    output:
+        manifest("tokens_math_sft2"),
+    log:
+        log_of("tokens_math_sft2"),
+    benchmark:
+        benchmark_of("tokens_math_sft2")
+    params:
+        fingerprint=FINGERPRINTS["tokens_math_sft2"],
+
+
+use rule heldout as tokens_grpo1 with:
+    input:
+        unpack(inputs_of("tokens_grpo1")),
+    output:
+        manifest("tokens_grpo1"),
+    log:
+        log_of("tokens_grpo1"),
+    benchmark:
+        benchmark_of("tokens_grpo1")
+    params:
+        fingerprint=FINGERPRINTS["tokens_grpo1"],
+
+
+use rule heldout as tokens_grpo2 with:
+    input:
+        unpack(inputs_of("tokens_grpo2")),
+    output:
+        manifest("tokens_grpo2"),
+    log:
+        log_of("tokens_grpo2"),
+    benchmark:
+        benchmark_of("tokens_grpo2")
+    params:
+        fingerprint=FINGERPRINTS["tokens_grpo2"],
+
+
+use rule heldout as tokens_grpo3 with:
+    input:
+        unpack(inputs_of("tokens_grpo3")),
+    output:
+        manifest("tokens_grpo3"),
+    log:
+        log_of("tokens_grpo3"),
+    benchmark:
+        benchmark_of("tokens_grpo3")
+    params:
+        fingerprint=FINGERPRINTS["tokens_grpo3"],

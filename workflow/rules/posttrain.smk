@@ -1,0 +1,35 @@
+# The chat model: supervised fine-tuning, then direct preference optimization.
+
+
+rule sft:
+    input:
+        unpack(inputs_of("sft")),
+    output:
+        manifest("sft"),
+    log:
+        log_of("sft"),
+    benchmark:
+        benchmark_of("sft")
+    conda:
+        "../envs/python.yaml"
+    threads: PLACEMENT.ranks
+    resources:
+        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        runtime=lambda wildcards, attempt: 240 * attempt,
+    params:
+        fingerprint=FINGERPRINTS["sft"],
+    shell:
+        "instella stage {rule} --log {log:q}"
+
+
+use rule sft as dpo with:
+    input:
+        unpack(inputs_of("dpo")),
+    output:
+        manifest("dpo"),
+    log:
+        log_of("dpo"),
+    benchmark:
+        benchmark_of("dpo")
+    params:
+        fingerprint=FINGERPRINTS["dpo"],
