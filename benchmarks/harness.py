@@ -95,36 +95,49 @@ def _borrow_python(target: Path) -> None:
 
 def replace_in(path: Path, pattern: str, replacement: str) -> None:
     """Replace the one place in a text file that matches; ValueError for none or several."""
-    text, count = re.subn(pattern, lambda _: replacement, path.read_text(encoding="utf-8"))
+    text, count = re.subn(pattern, replacement, path.read_text(encoding="utf-8"))
     if count != 1:
         raise ValueError(f"{path}: {pattern!r} matches {count} times, expected once")
     path.write_text(text, encoding="utf-8")
 
 
-def environment() -> dict[str, str]:
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a run: this one without what steers Python or a library."""
-    return {name: value for name, value in os.environ.items() if not STEERING.match(name)}
+    kept = {name: value for name, value in os.environ.items() if not STEERING.match(name)}
+    return {**kept, **(extra or {})}
 
 
-def kit(folder: Path, *options: str, timeout: float = 300.0) -> Finished:
+def kit(
+    folder: Path, *options: str, timeout: float = 300.0, extra: Mapping[str, str] | None = None
+) -> Finished:
     """``./kit run`` with Snakemake's options in a clone; see ``run``."""
-    return run(["./kit", "run", *options], folder, timeout)
+    return run(["./kit", "run", *options], folder, timeout, extra)
 
 
-def instella(folder: Path, *arguments: str, timeout: float = 120.0) -> Finished:
+def instella(
+    folder: Path, *arguments: str, timeout: float = 120.0, extra: Mapping[str, str] | None = None
+) -> Finished:
     """The ``instella`` command in a clone; see ``run``."""
-    return run([sys.executable, "-m", "instella", *arguments], folder, timeout)
+    return run([sys.executable, "-m", "instella", *arguments], folder, timeout, extra)
 
 
-def run(command: Sequence[str], folder: Path, timeout: float) -> Finished:
+def run(
+    command: Sequence[str], folder: Path, timeout: float, extra: Mapping[str, str] | None = None
+) -> Finished:
     """Run a command in ``folder`` to its end and measure it.
+
+    Args:
+        command: program and arguments.
+        folder: where it runs.
+        timeout: seconds it may take.
+        extra: variables added to its environment.
 
     Raises:
         TimeoutError: it took longer than ``timeout`` seconds; all its processes are dead.
     """
     with tempfile.TemporaryFile("w+b") as out, tempfile.TemporaryFile("w+b") as err:
         started, before = time.monotonic(), os.times()
-        process = start(command, folder, out, err)
+        process = start(command, folder, out, err, extra)
         peak_tree = peak_process = 0
         while process.poll() is None:
             sizes = _resident(process.pid)
@@ -145,10 +158,21 @@ def run(command: Sequence[str], folder: Path, timeout: float) -> Finished:
         return Finished(code, _text(out), _text(err), wall, cpu, peak_tree, peak_process)
 
 
-def start(command: Sequence[str], folder: Path, out: Any, err: Any) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str],
+    folder: Path,
+    out: Any,
+    err: Any,
+    extra: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
     """Start a command in ``folder`` in a clean environment, without input."""
     return subprocess.Popen(
-        command, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=err
+        command,
+        cwd=folder,
+        env=environment(extra),
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
     )
 
 

@@ -56,11 +56,7 @@ def read_json(path: Path) -> Any:
 def parse_json(data: bytes, where: str) -> Any:
     """As ``read_json``, for bytes; ``where`` names them in the error."""
     try:
-        return json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique_keys,
-            parse_constant=_refuse_constant,
-        )
+        return _STRICT.decode(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise VerificationError(f"{where}: not canonical JSON: {error}") from None
 
@@ -119,6 +115,9 @@ def write_npy(path: Path, array: Any) -> None:
     with path.open("wb") as file:
         np.lib.format.write_array(file, little, version=(1, 0), allow_pickle=False)
 
+
+# One decoder for all rows: making one for each costs more than most rows do.
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
 
 _SAFETENSORS_NAMES = {
     "torch.float64": "F64",

@@ -10,7 +10,6 @@ import platform
 import re
 import sys
 from collections.abc import Mapping, MutableMapping
-from importlib import metadata
 from pathlib import Path
 
 from instella.errors import BadUse, VerificationError
@@ -148,6 +147,8 @@ def assert_versions(lock: Path) -> None:
     Raises:
         VerificationError: the first package that differs or is missing.
     """
+    from importlib import metadata
+
     pinned = locked_versions(lock)
     for package in BYTE_PACKAGES:
         if package not in pinned:

@@ -156,7 +156,8 @@ def _checked_files(files: Any) -> dict[str, Entry]:
     if not isinstance(files, dict) or not files:
         raise ValueError("files is not an object with at least one file")
     check_paths(files)
-    entries = {}
+    entries: dict[str, Entry] = {}
+    sizes: dict[str, int] = {}
     for path, entry in files.items():
         if not isinstance(entry, dict) or set(entry) != {"sha256", "size"}:
             raise ValueError(f"file {path!r} needs exactly sha256 and size")
@@ -165,6 +166,8 @@ def _checked_files(files: Any) -> dict[str, Entry]:
             raise ValueError(f"file {path!r}: sha256 is not 64 lower-case hex digits")
         if type(size) is not int or size < 0:
             raise ValueError(f"file {path!r}: size is not a count of bytes")
+        if sizes.setdefault(digest, size) != size:
+            raise ValueError(f"file {path!r}: its sha256 stands with another size too")
         entries[path] = Entry(digest, size)
     return entries
 

@@ -15,40 +15,19 @@ from pathlib import Path
 from instella.artifacts import journal
 from instella.artifacts.identity import Toolchain, identity, identity_key
 from instella.artifacts.job import Job
-from instella.artifacts.lineage import Owner, ancestors, holders, sound_manifests
-from instella.artifacts.manifest import NAME, Entry, Manifest, check_paths, read_manifest
+from instella.artifacts.lineage import Owner, ancestors
+from instella.artifacts.manifest import Entry, Manifest, check_paths
+from instella.artifacts.repair import Repair
 from instella.artifacts.stamps import Stamps, same_file
-from instella.artifacts.store import Store, describe, plain_files
+from instella.artifacts.store import plain_files
+from instella.artifacts.workspace import Workspace, input_manifests
 from instella.canonical import json_bytes, sha256_bytes
-from instella.errors import Incomplete, KitError, VerificationError
+from instella.errors import KitError, VerificationError
 from instella.progress import Reporter
 from instella.recipe.graph import Stage
 
 _SPACE = (errno.ENOSPC, errno.EDQUOT)
 _RIGHTS = (errno.EACCES, errno.EPERM, errno.EROFS)
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """Where a run happens; never part of an identity.
-
-    Attributes:
-        results: folder of this recipe's results, ``results/<recipe name>``.
-        store: the store.
-        downloads: folder for fetched archives.
-        recipe_folder: folder of the recipe file.
-        ranks: processes of a training stage.
-    """
-
-    results: Path
-    store: Store
-    downloads: Path
-    recipe_folder: Path
-    ranks: int = 1
-
-    def manifest(self, stage: str) -> Path:
-        """Path of a stage's manifest, whether it exists or not."""
-        return self.results / stage / NAME
 
 
 def run_stage(
@@ -85,31 +64,6 @@ def run_stage(
         raise plain from error
 
 
-def input_manifests(stage: Stage, workspace: Workspace) -> dict[str, Manifest]:
-    """Role to manifest of each input.
-
-    Raises:
-        Incomplete: an input has not run.
-        VerificationError: a manifest is damaged; it is removed, to be made again.
-    """
-    found = {}
-    for role, name in stage.inputs.items():
-        path = workspace.manifest(name)
-        if not path.is_file():
-            raise Incomplete(f"{stage.name}: needs {name}, which has no result yet; run it first")
-        try:
-            manifest = read_manifest(path)
-            if manifest.stage != name:
-                raise VerificationError(f"{path}: stage: expected {name}, found {manifest.stage}")
-        except VerificationError as error:
-            path.unlink()
-            raise VerificationError(
-                f"{error}; removed, so that rerunning {name} makes it again"
-            ) from None
-        found[role] = manifest
-    return found
-
-
 @dataclass(frozen=True)
 class _Placed:
     """One file of an input: the stage that made it, and its state when handed over."""
@@ -139,6 +93,7 @@ class _Execution:
         self.toolchain = toolchain
         self.function = function
         self.report = report
+        self.repair = Repair(stage.name, graph, workspace)
         # Objects verified by this execution, in the state in which they were hashed.
         self.verified: dict[Path, tuple[Entry, os.stat_result]] = {}
         self.inputs = input_manifests(stage, workspace)
@@ -190,11 +145,12 @@ class _Execution:
         for entry, found in bad.items():
             if self._mend(entry):
                 continue
-            path = next(path for path, other in manifest.files.items() if other == entry)
-            owner = self._owner(entry, among=ancestors(self.graph, self.stage.name))
-            self._set_aside(entry, owner or Owner(self.stage.name, path))
+            owner = self.repair.owner(entry, ancestors(self.graph, self.stage.name))
             if owner is not None:
-                raise self._bad(owner, entry, found)
+                raise self.repair.withdraw(owner, entry, found)
+            self.store.quarantine(entry.sha256)
+            self.store.drop_action(self.key)
+            path = next(path for path, other in manifest.files.items() if other == entry)
             self.report.say(f"{path} in the store is bad ({found}); computing it again")
             return None
         return manifest
@@ -271,47 +227,17 @@ class _Execution:
             )
 
     def _give_up(self, input_stage: str, entry: Entry, found: str) -> VerificationError:
-        owner = self._owner(entry, among=ancestors(self.graph, input_stage) | {input_stage})
-        if owner is None:
-            owner = Owner(input_stage, entry.sha256)
-        self._set_aside(entry, owner)
-        return self._bad(owner, entry, found)
-
-    def _bad(self, owner: Owner, entry: Entry, found: str) -> VerificationError:
-        return VerificationError(
-            f"{self.stage.name}: {owner.path} of {owner.stage}: expected {describe(entry)}, "
-            f"found {found}; set aside in {self.store.root / 'quarantine'}; rerunning makes "
-            f"{owner.stage} again"
-        )
-
-    def _owner(self, entry: Entry, among: set[str]) -> Owner | None:
-        manifests = sound_manifests(self.workspace.results, self.graph)
-        chosen = {name: manifest for name, manifest in manifests.items() if name in among}
-        return next(holders(chosen, entry), None)
+        owner = self.repair.owner(entry, {input_stage, *ancestors(self.graph, input_stage)})
+        return self.repair.withdraw(owner or Owner(input_stage, entry.sha256), entry, found)
 
     def _mend(self, entry: Entry) -> bool:
-        """Take lost bytes back from a view that still holds them."""
-        manifests = sound_manifests(self.workspace.results, self.graph)
-        for owner in holders(manifests, entry):
-            view = self.workspace.results / owner.stage / owner.path
-            if self.store.object_path(entry.sha256).exists():
-                self.store.quarantine(entry.sha256)
-            if self.store.restore(view, entry):
-                stored = self.store.object_path(entry.sha256)
-                self.verified[stored] = (entry, stored.lstat())
-                self.report.say(f"mended {owner.path} of {owner.stage} in the store from its view")
-                return True
-        return False
-
-    def _set_aside(self, entry: Entry, owner: Owner) -> None:
-        """Quarantine an object and forget the result that has to make it again."""
-        self.store.quarantine(entry.sha256)
-        path = self.workspace.manifest(owner.stage)
-        if owner.stage == self.stage.name:
-            self.store.drop_action(self.key)
-        elif path.is_file():
-            self.store.drop_action(identity_key(read_manifest(path).identity))
-        path.unlink(missing_ok=True)
+        source = self.repair.mend(entry)
+        if source is None:
+            return False
+        stored = self.store.object_path(entry.sha256)
+        self.verified[stored] = (entry, stored.lstat())
+        self.report.say(f"mended {source.path} of {source.stage} in the store from its view")
+        return True
 
     def _publish(self, output: Path) -> Manifest:
         try:
@@ -352,6 +278,6 @@ def _plain_error(stage: str, error: OSError) -> KitError | None:
         return KitError(f"{stage}: {where}: the disk is full; free some space and run it again")
     if error.errno in _RIGHTS:
         return KitError(
-            f"{stage}: {where}: {os.strerror(error.errno)}; give this user the right to write there"
+            f"{stage}: {where}: {os.strerror(error.errno)}; give this user the right to use it"
         )
     return None

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from instella.artifacts.identity import Toolchain
-from instella.artifacts.runner import Workspace
 from instella.artifacts.store import Store
+from instella.artifacts.workspace import Workspace
 from instella.errors import BadUse
 from instella.recipe.graph import Stage, build_graph
 from instella.recipe.reader import read_placement, read_recipe

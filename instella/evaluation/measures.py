@@ -19,7 +19,7 @@ from instella.evaluation.texts import text_ids
 from instella.network.network import Instella
 from instella.recipe.settings import HeldOutSet
 from instella.rewards.extract import last_boxed
-from instella.rewards.grade import Grader
+from instella.rewards.grade import CORRECT, Grader, refuse_clock
 from instella.rollout.generate import generate
 
 Record = dict[str, Any]
@@ -152,15 +152,18 @@ def solved_problems(subject: Subject, items: Sequence[Record]) -> list[Record]:
         stream=[("evaluation", str(subject.seed), item["key"]) for item in kept],
     )
     texts = [[encoder.decode(_answer(r.ids, encoder)) for r in group] for group in groups]
-    golds = [(item["answer"], text) for item, own in zip(kept, texts, strict=True) for text in own]
+    boxed = [[last_boxed(text) for text in own] for own in texts]
+    pairs = [(item["answer"], a) for item, own in zip(kept, boxed, strict=True) for a in own]
     with Grader() as grader:
-        verdicts = iter(grader.verdicts(golds))
+        verdicts = grader.verdicts(pairs)
+    refuse_clock(verdicts, "evaluation")
+    labels = iter(verdict.label for verdict in verdicts)
     records = []
-    for item, group, own in zip(kept, groups, texts, strict=True):
-        judged = [str(next(verdicts)) for _ in own]
-        ended = [last_boxed(t) is not None and r.finished for t, r in zip(own, group, strict=True)]
+    for item, group, own, answers in zip(kept, groups, texts, boxed, strict=True):
+        judged = [next(labels) for _ in own]
+        ended = [a is not None and r.finished for a, r in zip(answers, group, strict=True)]
         figures = {
-            "pass@1": [judged.count("correct") / len(own), 1.0],
+            "pass@1": [judged.count(CORRECT) / len(own), 1.0],
             "boxed_and_ended": [sum(ended) / len(own), 1.0],
         }
         records.append(_record(item, figures, samples=own, verdicts=judged))

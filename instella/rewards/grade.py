@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -142,14 +143,12 @@ class Grader:
     def _ask(self, gold: str, answer: str) -> Verdict:
         if self._worker is None:
             self._worker = _start()
-        request = json.dumps({"gold": gold, "answer": answer}).encode("ascii") + b"\n"
-        assert self._worker.stdin is not None
-        self._worker.stdin.write(request)
-        self._worker.stdin.flush()
-        reply = _reply(self._worker, self._clock_seconds)
+        reply = _exchange(self._worker, {"gold": gold, "answer": answer}, self._clock_seconds)
         if reply is None:
+            gone = self._worker.poll() is not None
             self.close()
-            return Verdict(TIMED_OUT, f"no verdict within {self._clock_seconds:g} s")
+            reason = "the worker ended" if gone else f"no verdict within {self._clock_seconds:g} s"
+            return Verdict(TIMED_OUT, reason)
         if reply["outcome"] == "died":
             return Verdict(TIMED_OUT, reply["reason"])
         if reply["outcome"] == "refused":
@@ -165,6 +164,7 @@ def _start() -> "subprocess.Popen[bytes]":
         "PYTHONPATH": str(Path(instella.__file__).resolve().parent.parent),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONWARNINGS": "ignore",
         "SYMPY_GROUND_TYPES": "python",
         "MPMATH_NOGMPY": "1",
         "LC_ALL": "C.UTF-8",
@@ -185,18 +185,39 @@ def _start() -> "subprocess.Popen[bytes]":
     return worker
 
 
+def _exchange(
+    worker: "subprocess.Popen[bytes]", request: dict[str, str], seconds: float
+) -> dict[str, Any] | None:
+    assert worker.stdin is not None
+    try:
+        worker.stdin.write(json.dumps(request).encode("ascii") + b"\n")
+        worker.stdin.flush()
+    except BrokenPipeError:
+        worker.wait()
+        return None
+    return _reply(worker, seconds)
+
+
 def _reply(worker: "subprocess.Popen[bytes]", seconds: float) -> dict[str, Any] | None:
     stream: IO[bytes] | None = worker.stdout
     assert stream is not None
     ready, _, _ = select.select([stream], [], [], seconds)
-    line = stream.readline() if ready else b""
-    return json.loads(line) if line else None
+    if not ready:
+        return None
+    line = stream.readline()
+    if not line:
+        worker.wait()
+        return None
+    reply: dict[str, Any] = json.loads(line)
+    return reply
 
 
 def _end(worker: "subprocess.Popen[bytes]") -> None:
     # The session holds the worker and the fork that may still compute.
-    os.killpg(worker.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # both have ended by themselves
+        os.killpg(worker.pid, signal.SIGKILL)
     worker.wait()
     for stream in (worker.stdin, worker.stdout):
         if stream is not None:
-            stream.close()
+            with suppress(BrokenPipeError):  # what was written and never read
+                stream.close()

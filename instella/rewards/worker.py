@@ -26,12 +26,13 @@ from instella.rewards.symbolic import Refused, install_guards, judge
 CPU_SECONDS = 30
 MEMORY_BYTES = 2 << 30
 RECURSION_LIMIT = 3000
-CORRECT, WRONG, REFUSED, TOO_MANY_CALLS, OUT_OF_MEMORY = 10, 11, 12, 13, 14
+CORRECT, WRONG, REFUSED, TOO_MANY_CALLS, FAILED, OUT_OF_MEMORY = 10, 11, 12, 13, 14, 15
 _OUTCOMES = {
     CORRECT: ("correct", ""),
     WRONG: ("wrong", ""),
     REFUSED: ("refused", "an expression beyond the limits"),
     TOO_MANY_CALLS: ("refused", f"more than {MAX_CALLS} function calls"),
+    FAILED: ("refused", "an error inside the computer algebra"),
     OUT_OF_MEMORY: ("died", "out of memory"),
 }
 _WARM_UP = (
@@ -89,6 +90,9 @@ def judge_here(gold: str, answer: str) -> int:
         return TOO_MANY_CALLS
     except MemoryError:
         return OUT_OF_MEMORY
+    except Exception:
+        # The same on every machine, so it is told as a reason and not as a crash.
+        return FAILED
     finally:
         sys.settrace(None)
 
@@ -96,7 +100,7 @@ def judge_here(gold: str, answer: str) -> int:
 def _judge_in_fork(gold: str, answer: str) -> dict[str, str]:
     child = os.fork()
     if child == 0:
-        status = WRONG
+        status = 1
         try:
             status = judge_here(gold, answer)
         finally:

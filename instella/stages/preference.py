@@ -89,11 +89,10 @@ class Pairs:
     def loss(self, network: Any, pairs: np.ndarray) -> tuple[Tensor, dict[str, float]]:
         """Mean over the pairs of the global batch; also accuracy and margin of rewards."""
         beta, divisor = self._settings.beta, self._settings.training.global_batch
-        policy = self.logprobs(network, pairs)
-        reference = self.reference[pairs.astype(np.int64)].unbind(1)
-        losses = preference_loss(*policy, *reference, beta)
-        gains = [beta * (new - old).detach() for new, old in zip(policy, reference, strict=True)]
-        margin = gains[0] - gains[1]
+        chosen, rejected = self.logprobs(network, pairs)
+        old_chosen, old_rejected = self.reference[pairs.astype(np.int64)].unbind(1)
+        losses = preference_loss(chosen, rejected, old_chosen, old_rejected, beta)
+        margin = beta * ((chosen - old_chosen) - (rejected - old_rejected)).detach()
         figures = {"loss": losses, "accuracy": (margin > 0).float(), "margin": margin}
         sums = {name: ordered_sum(values) / divisor for name, values in figures.items()}
         return losses.sum() / divisor, sums

@@ -21,7 +21,7 @@ from instella.training import checkpoint
 from instella.training.optimizer import AdamW, clip
 from instella.training.order import Cursor
 from instella.training.projection import recompute_activations
-from instella.training.reduction import Group, Partial, Tree, require_power_of_two
+from instella.training.reduction import ALONE, Group, Partial, Tree, require_power_of_two
 from instella.training.schedule import learning_rate
 
 Micro = TypeVar("Micro")
@@ -73,7 +73,7 @@ class Trainer:
         optimizer: settings.Optimizer,
         schedule: settings.Schedule,
         total_updates: int,
-        group: Group = Group(),
+        group: Group = ALONE,
     ) -> None:
         self.network = network
         self.group = group

@@ -21,7 +21,7 @@ import torch.multiprocessing as multiprocessing
 from instella import errors
 from instella.artifacts.job import Job
 from instella.progress import Reporter
-from instella.training.reduction import Group, require_power_of_two
+from instella.training.reduction import ALONE, Group, require_power_of_two
 
 Result = TypeVar("Result")
 
@@ -36,6 +36,9 @@ STARTED = "started"
 
 class SilentReporter(Reporter):
     """Says nothing: progress is told once, by rank 0."""
+
+    def __init__(self) -> None:
+        """Opens nothing, so that it can be sent to another process."""
 
     def say(self, text: str) -> None:
         """Nothing."""
@@ -66,11 +69,13 @@ def launch(ranks: int, function: Callable[..., Result], *arguments: Any) -> Resu
     """
     require_power_of_two(ranks, "the number of ranks")
     if ranks == 1:
-        return function(Group(), *arguments)
+        return function(ALONE, *arguments)
     store = dist.TCPStore(HOST, 0, ranks, is_master=True, wait_for_workers=False)
-    children = _start(ranks, store.port, function, arguments)
+    children: list[_Child] = []
     patience = 0.0
     try:
+        for rank in range(1, ranks):
+            children.append(_start(rank, ranks, store.port, function, arguments))
         _wait_until_started(children)
         with _joined(0, ranks, store):
             result = function(Group(0, ranks), *arguments)
@@ -85,20 +90,16 @@ def launch(ranks: int, function: Callable[..., Result], *arguments: Any) -> Resu
 
 
 def _start(
-    ranks: int, port: int, function: Callable[..., Any], arguments: tuple[Any, ...]
-) -> list[_Child]:
+    rank: int, ranks: int, port: int, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> _Child:
     context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
     portable = tuple(_portable(argument) for argument in arguments)
-    threads = torch.get_num_threads()
-    children = []
-    for rank in range(1, ranks):
-        here, there = context.Pipe()
-        work = (rank, ranks, port, threads, there, function, portable)
-        process = context.Process(target=_child, args=work, daemon=True)
-        process.start()
-        there.close()
-        children.append(_Child(rank, process, here))
-    return children
+    work = (rank, ranks, port, torch.get_num_threads(), there, function, portable)
+    process = context.Process(target=_child, args=work, daemon=True)
+    process.start()
+    there.close()
+    return _Child(rank, process, here)
 
 
 def _portable(argument: Any) -> Any:
@@ -108,7 +109,7 @@ def _portable(argument: Any) -> Any:
         argument,
         settings=dict(argument.settings),
         inputs=dict(argument.inputs),
-        report=SilentReporter(argument.stage),
+        report=SilentReporter(),
     )
 
 

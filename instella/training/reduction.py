@@ -6,6 +6,7 @@ index; W processes hold aligned blocks of leaves, that is whole subtrees, and th
 exchange along the levels above. One process walks the same tree with a stack.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -110,7 +111,7 @@ class Group:
             elif self.rank == target:
                 _receive_(tensors, source)
 
-    def combine(self, partial: Partial | None, shapes: list[Tensor], count: int) -> Partial:
+    def combine(self, partial: Partial | None, shapes: Sequence[Tensor], count: int) -> Partial:
         """The whole sum from each rank's block.
 
         Args:
@@ -125,7 +126,9 @@ class Group:
         if count < self.ranks:
             names = self.share("\n".join(names)).split("\n")
         if partial is None:
-            partial = Partial([torch.zeros_like(item) for item in shapes], dict.fromkeys(names, 0.0))
+            partial = Partial(
+                [torch.zeros_like(item) for item in shapes], dict.fromkeys(names, 0.0)
+            )
         # one message a level: a tensor at a time costs more in waiting than this copy
         flat = torch.cat([gradient.reshape(-1) for gradient in partial.gradients])
         packed = torch.tensor([partial.figures[name] for name in names], dtype=torch.float64)
@@ -154,6 +157,9 @@ class Group:
         """Wait until every rank is here."""
         if self.ranks > 1:
             dist.barrier()
+
+
+ALONE = Group()
 
 
 def _add_partner_(tensors: list[Tensor], partner: int) -> None:

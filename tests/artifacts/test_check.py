@@ -10,6 +10,7 @@ import pytest
 
 from instella.artifacts import stamps
 from instella.artifacts.check import Fault, audit, check_results, root, withdraw
+from instella.artifacts.manifest import Entry
 from instella.artifacts.why import why
 from instella.canonical import json_bytes, sha256_bytes
 from instella.errors import Incomplete, VerificationError
@@ -54,14 +55,19 @@ def test_a_sound_run_is_clean(project: Project) -> None:
     assert check(project) == [] and full(project) == []
 
 
-def test_nothing_is_read_when_nothing_changed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_when_nothing_changed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a run the stamps are there; one rehash at most after links went away."""
     assert check(project) == []
     read: list[Path] = []
     original = stamps.examine_file
-    monkeypatch.setattr(
-        stamps, "examine_file", lambda path, entry: read.append(path) or original(path, entry)
-    )
+
+    def noting(path: Path, entry: Entry) -> str | None:
+        read.append(path)
+        return original(path, entry)
+
+    monkeypatch.setattr(stamps, "examine_file", noting)
     assert check(project) == [] and read == []
     target = stored(project, "words", "words.txt")
     os.utime(target, (1, 1))

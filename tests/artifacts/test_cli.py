@@ -21,15 +21,19 @@ def instella(*arguments: object, **env: str) -> "subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
+def options(folder: Path) -> list[object]:
+    """The tiny recipe with a short generated source, in a folder of its own."""
+    recipe = (ROOT / "recipes" / "tiny.yaml").read_text().replace("size: 60000", "size: 20")
+    (folder / "tiny.yaml").write_text(recipe)
+    return [
+        "--recipe", folder / "tiny.yaml",
+        "--results", folder / "results", "--store", folder / "store",
+    ]  # fmt: skip
+
+
 @pytest.fixture
 def places(tmp_path: Path) -> list[object]:
-    """Options for the tiny recipe with a short generated source, in a folder of its own."""
-    recipe = (ROOT / "recipes" / "tiny.yaml").read_text().replace("size: 60000", "size: 20")
-    (tmp_path / "tiny.yaml").write_text(recipe)
-    return [
-        "--recipe", tmp_path / "tiny.yaml",
-        "--results", tmp_path / "results", "--store", tmp_path / "store",
-    ]  # fmt: skip
+    return options(tmp_path)
 
 
 def one_line(done: "subprocess.CompletedProcess[str]", code: int, *parts: str) -> None:
@@ -39,7 +43,7 @@ def one_line(done: "subprocess.CompletedProcess[str]", code: int, *parts: str) -
         assert part in done.stderr
 
 
-def test_a_real_stage_twice(places: list[object], tmp_path: Path) -> None:
+def test_a_real_stage_twice_then_damaged(places: list[object], tmp_path: Path) -> None:
     log = tmp_path / "logs" / "deep" / "log.txt"
     done = instella("stage", "source_sums", *places, "--log", log, OMP_NUM_THREADS="7")
     assert done.returncode == 0, done.stderr
@@ -57,6 +61,10 @@ def test_a_real_stage_twice(places: list[object], tmp_path: Path) -> None:
     assert [line.split()[:3] for line in listed.splitlines() if " done" in line] == [
         ["source_sums", "source", "done"]
     ]
+    (manifest.parent / "rows.jsonl").unlink()
+    audited = instella("audit", *places)
+    assert audited.returncode == 1
+    assert "source_sums: view: rows.jsonl: expected sha256" in audited.stdout
 
 
 def test_incomplete_run(places: list[object], tmp_path: Path) -> None:
@@ -64,17 +72,10 @@ def test_incomplete_run(places: list[object], tmp_path: Path) -> None:
     faults = tmp_path / "faults.json"
     audited = instella("audit", *places, "--json", faults)
     one_line(audited, 3, "run the recipe to its end")
-    assert {fault["kind"] for fault in json.loads(faults.read_bytes())["faults"]} == {"missing stage"}
+    assert {fault["kind"] for fault in json.loads(faults.read_bytes())["faults"]} == {
+        "missing stage"
+    }
     one_line(instella("stage", "tokenizer", *places), 3, "tokenizer: needs source_")
-
-
-def test_faults_end_with_1(places: list[object], tmp_path: Path) -> None:
-    assert instella("stage", "source_sums", *places).returncode == 0
-    rows = tmp_path / "results" / "tiny" / "source_sums" / "rows.jsonl"
-    rows.unlink()
-    done = instella("audit", *places)
-    assert done.returncode == 1
-    assert "source_sums: view: rows.jsonl: expected sha256" in done.stdout
 
 
 def test_damaged_manifest_ends_with_4(places: list[object], tmp_path: Path) -> None:
@@ -118,7 +119,11 @@ def test_help_is_light() -> None:
     ("error", "code", "text"),
     [
         (KeyboardInterrupt(), 130, ""),
-        (ValueError("odd\nvalue"), 1, "instella: ValueError: odd value; rerun with --debug for the place\n"),
+        (
+            ValueError("odd\nvalue"),
+            1,
+            "instella: ValueError: odd value; rerun with --debug for the place\n",
+        ),
     ],
 )
 def test_unexpected_ends(
@@ -141,7 +146,5 @@ def test_unexpected_ends(
 
 def test_a_closed_pipe_is_quiet() -> None:
     command = f"set -o pipefail; {sys.executable} -m instella recipe show | head -1"
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True
-    )
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr == "" and done.stdout.count("\n") == 1

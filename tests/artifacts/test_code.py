@@ -10,6 +10,7 @@ import pytest
 from instella.artifacts.code import CodeIndex
 from instella.artifacts.identity import PACKAGE_FOLDER
 from instella.errors import BadUse
+
 from .toy import make_tree
 
 
@@ -45,7 +46,8 @@ def test_docstrings_of_functions_do_not_count_but_other_strings_do(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "text", ["FACTOR = 3\n", "FACTOR = 2.0\n", "FACTOR = '2'\n", "FACTOR = 2\nA = 1\n", "FACTOR = True\n"]
+    "text",
+    ["FACTOR = 3\n", "FACTOR = 2.0\n", "FACTOR = '2'\n", "FACTOR = 2\nA = 1\n", "FACTOR = True\n"],
 )
 def test_code_counts(tmp_path: Path, text: str) -> None:
     package = make_tree(tmp_path)
@@ -161,7 +163,7 @@ def test_cache_changes_nothing_and_survives_damage(tmp_path: Path) -> None:
 def test_cache_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package, cache = make_tree(tmp_path), tmp_path / "cache"
     plain = hash_of(package, cache=cache)
-    monkeypatch.setattr("instella.artifacts.code.module_facts", None)
+    monkeypatch.setattr("instella.artifacts.syntax.module_facts", None)
     assert hash_of(package, cache=cache) == plain
 
 

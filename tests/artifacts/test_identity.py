@@ -22,6 +22,7 @@ from instella.artifacts.identity import (
 )
 from instella.errors import BadUse
 from instella.recipe.graph import Stage
+
 from .toy import Cut, make_graph, make_tree
 
 INPUT = {"text": "0" * 64}
@@ -89,7 +90,9 @@ def test_fingerprint_sees_everything_but_the_content_of_inputs(tmp_path: Path) -
         fingerprint(words(cut=Cut(8)), tools),
     ]
     (tmp_path / "instella" / "helper.py").write_text("FACTOR = 9\n")
-    others.append(fingerprint(stage, Toolchain(CodeIndex(tmp_path / "instella"), tools.lock, "portable-x86")))
+    others.append(
+        fingerprint(stage, Toolchain(CodeIndex(tmp_path / "instella"), tools.lock, "portable-x86"))
+    )
     assert len({base, *others}) == 5
 
 
@@ -101,7 +104,9 @@ def test_inputs_must_match_the_roles(tmp_path: Path) -> None:
 def test_lock_comments_and_blank_lines_do_not_count(tmp_path: Path) -> None:
     one, two, three = (tmp_path / name for name in "abc")
     one.write_text("a==1 \\\n    --hash=sha256:11\nb @ https://x/y#sha256=22\n")
-    two.write_text("# top\n\na==1 \\\n    --hash=sha256:11\n    # via z\nb @ https://x/y#sha256=22  # why\n\n")
+    two.write_text(
+        "# top\n\na==1 \\\n    --hash=sha256:11\n    # via z\nb @ https://x/y#sha256=22  # why\n\n"
+    )
     three.write_text("a==1 \\\n    --hash=sha256:11\nb @ https://x/y#sha256=33\n")
     assert lock_hash(one) == lock_hash(two) != lock_hash(three)
 
@@ -144,7 +149,9 @@ def test_identity_is_equal_in_other_processes_folders_and_hash_seeds(tmp_path: P
         folder = tmp_path / f"clone {number}" / ("deep" * number)
         folder.mkdir(parents=True)
         copy_package(folder)
-        done = python(folder, script, cwd=tmp_path, PYTHONHASHSEED=seed, TZ=f"UTC-{number}", LC_ALL="C")
+        done = python(
+            folder, script, cwd=tmp_path, PYTHONHASHSEED=seed, TZ=f"UTC-{number}", LC_ALL="C"
+        )
         assert done.returncode == 0, done.stderr.decode()
         answers.add(done.stdout)
     assert len(answers) == 1

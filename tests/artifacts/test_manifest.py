@@ -16,7 +16,7 @@ SHA = "ab" * 32
 
 def manifest(**files: Entry) -> Manifest:
     identity = {"stage": "words", "kind": "toy", "inputs": {"text": SHA}, "settings": {"a": 1.5}}
-    named = {"deep/b.txt": Entry(SHA, 3), "a.txt": Entry(SHA, 0), **files}
+    named = {"deep/b.txt": Entry(SHA, 3), "a.txt": Entry("cd" * 32, 0), **files}
     return Manifest("words", "toy", "computed", identity, named)
 
 
@@ -24,7 +24,9 @@ def test_round_trip_and_order_of_files() -> None:
     made = manifest()
     data = made.to_bytes()
     assert parse_manifest(data, "m") == made
-    turned = Manifest("words", "toy", "computed", made.identity, dict(reversed(made.files.items())))
+    turned = Manifest(
+        "words", "toy", "computed", made.identity, dict(reversed(list(made.files.items())))
+    )
     assert turned.to_bytes() == data
     assert json.loads(data)["content"] == made.content
 
@@ -38,7 +40,7 @@ def test_content_depends_on_files_and_origin_alone() -> None:
 
 def set_path(path: str) -> Callable[[Any], None]:
     def change(value: Any) -> None:
-        value["files"][path] = {"sha256": SHA, "size": 1}
+        value["files"][path] = {"sha256": SHA, "size": 3}
 
     return change
 
@@ -86,6 +88,7 @@ HOSTILE: list[tuple[str, Callable[[Any], None]]] = [
     ("no file", set_key("files", to={})),
     ("entry text", set_key("files", "a.txt", to=SHA)),
     ("entry extra", set_key("files", "a.txt", "mode", to=1)),
+    ("two sizes", set_key("files", "a.txt", "sha256", to=SHA)),
     ("size true", set_key("files", "a.txt", "size", to=True)),
     ("size float", set_key("files", "a.txt", "size", to=1.0)),
     ("size negative", set_key("files", "a.txt", "size", to=-1)),

@@ -88,7 +88,9 @@ def test_wrong_kernels_are_found() -> None:
 
 
 def test_too_late_is_refused() -> None:
-    done = python("import numpy\nfrom instella import numerics\nnumerics.apply_environment('native-cpu')")
+    done = python(
+        "import numpy\nfrom instella import numerics\nnumerics.apply_environment('native-cpu')"
+    )
     assert "numpy was imported before" in done.stderr
 
 
@@ -109,7 +111,9 @@ def test_what_acted_before_python_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.delitem(sys.modules, "numpy", raising=False)
     with pytest.raises(BadUse, match="GLIBC_TUNABLES"):
-        numerics.apply_environment("native-cpu", {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2_Usable"})
+        numerics.apply_environment(
+            "native-cpu", {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2_Usable"}
+        )
 
 
 def test_gpu_classes_leave_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:

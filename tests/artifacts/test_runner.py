@@ -7,6 +7,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,11 @@ def damage(project: Project, stage: str, path: str, how: str) -> Path:
     if how == "deleted":
         stored.unlink()
         for view in project.results.rglob("*"):
-            if view.is_file() and view.name != "manifest.json" and view.stat().st_size == entry.size:
+            if (
+                view.is_file()
+                and view.name != "manifest.json"
+                and view.stat().st_size == entry.size
+            ):
                 view.unlink()
         return stored
     before = stored.stat()
@@ -66,6 +71,15 @@ def test_manifests_hold_no_place_host_or_time(project: Project) -> None:
     assert time.strftime("%Y") not in json.dumps(
         [json.loads(data)["identity"]["settings"] for data in project.manifest_bytes().values()]
     )
+
+
+def test_placement_never_enters_the_identity(project: Project, tmp_path: Path) -> None:
+    first = project.run("source").to_bytes()
+    project.workspace = replace(
+        project.workspace, ranks=4, results=tmp_path / "elsewhere", downloads=tmp_path / "d"
+    )
+    project.computed.clear()
+    assert project.run("source").to_bytes() == first and project.computed == []
 
 
 def test_hit_restores_byte_identical_results(project: Project) -> None:
@@ -201,7 +215,9 @@ def test_touch_copy_and_move_rerun_nothing(project: Project, tmp_path: Path) -> 
         elsewhere = Project(target)
         elsewhere.run_all()
         assert elsewhere.computed == [] and elsewhere.manifest_bytes() == before
-        assert root(elsewhere.results, elsewhere.graph) == root(target / "results" / "toy", make_graph())
+        assert root(elsewhere.results, elsewhere.graph) == root(
+            target / "results" / "toy", make_graph()
+        )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +234,9 @@ def test_touch_copy_and_move_rerun_nothing(project: Project, tmp_path: Path) -> 
         (lambda out: os.close(os.open(bytes(out) + b"/\xff", os.O_CREAT)), "unprintable"),
     ],
 )
-def test_odd_outputs_are_refused_and_leave_nothing(project: Project, write: Any, message: str) -> None:
+def test_odd_outputs_are_refused_and_leave_nothing(
+    project: Project, write: Any, message: str
+) -> None:
     with pytest.raises(VerificationError, match=message) as error:
         project.run("source", lambda job: write(job.output))
     assert str(error.value).startswith("source: ") and "\n" not in str(error.value)
@@ -252,8 +270,8 @@ def test_scratch_survives_a_kill_and_leftovers_do_not(project: Project) -> None:
         (job.output / "partial").write_text("half")
         os.kill(os.getpid(), 9)
 
-    assert in_child(lambda: project.run("words", killed) and None) == -9
-    seen = {}
+    assert in_child(lambda: project.run("words", killed)) == -9
+    seen: dict[str, Any] = {}
 
     def resumed(job: Job) -> None:
         seen["checkpoint"] = (job.scratch / "checkpoint").read_text()
@@ -341,7 +359,7 @@ def test_full_disk_is_one_line_and_leaves_nothing_half_done(small_disk: Path) ->
         for number in range(64):
             (job.output / f"{number}.bin").write_bytes(bytes([number]) * 8192)
 
-    with pytest.raises(KitError, match="words: .*the disk is full; free some space") as error:
+    with pytest.raises(KitError, match=r"words: .*the disk is full; free some space") as error:
         project.run("words", large)
     assert "\n" not in str(error.value)
     assert not project.workspace.manifest("words").exists()

@@ -28,7 +28,9 @@ def publish(store: Store, folder: Path, data: bytes) -> Entry:
 
 def manifest_of(**files: Entry) -> Manifest:
     identity = {"stage": "s", "kind": "toy", "inputs": {}}
-    return Manifest("s", "toy", "computed", identity, {k.replace("__", "/"): v for k, v in files.items()})
+    return Manifest(
+        "s", "toy", "computed", identity, {k.replace("__", "/"): v for k, v in files.items()}
+    )
 
 
 def test_publish_moves_and_makes_read_only(tmp_path: Path) -> None:

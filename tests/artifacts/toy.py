@@ -10,8 +10,9 @@ from instella.artifacts.code import CodeIndex
 from instella.artifacts.identity import Toolchain, lock_hash
 from instella.artifacts.job import Job
 from instella.artifacts.manifest import Manifest
-from instella.artifacts.runner import Workspace, run_stage
+from instella.artifacts.runner import run_stage
 from instella.artifacts.store import Store
+from instella.artifacts.workspace import Workspace
 from instella.recipe.graph import Stage
 
 
@@ -125,7 +126,7 @@ class Project:
         return {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
 
 
-def in_child(action: Callable[[], None]) -> int:
+def in_child(action: Callable[[], object]) -> int:
     """Run ``action`` in a forked child; exit status, negative for a signal."""
     child = os.fork()
     if child == 0:

@@ -168,12 +168,15 @@ open(sympy.__file__).close()
     assert not (tmp_path / "made").exists()
 
 
-def test_the_clock_kills_the_worker_and_the_next_pair_gets_a_new_one():
+def test_a_worker_stopped_by_the_clock_or_from_outside_is_told_and_replaced():
     with Grader(clock_seconds=0.001) as hurried:
         verdict = hurried.verdict(r"\sqrt{8}", r"2\sqrt{2}")
         assert verdict.label == "timed out" and not verdict.refused
         hurried._clock_seconds = grade.CLOCK_SECONDS
         assert str(hurried.verdict(r"\sqrt{18}", r"3\sqrt{2}")) == "correct"
+        hurried._worker.kill()
+        assert hurried.verdict("4", "3-") == Verdict("timed out", "the worker ended")
+        assert str(hurried.verdict("4", "3*")) == "wrong"
     with pytest.raises(KitError, match=r"grpo1: step 3: 1 of 2 verdicts .*no verdict within"):
         refuse_clock([Verdict("correct"), verdict], "grpo1: step 3")
     refuse_clock([Verdict("correct"), Verdict("wrong", "refused: x")], "here")

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from small import network, options, prompts
+from rollout_helpers import network, options, prompts
 
 from instella.rollout.generate import generate
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rollout_helpers import EOS, NEW, VOCABULARY, network, options, prompts
 
 from instella.errors import BadUse, KitError
 from instella.rollout.generate import generate
@@ -14,9 +15,6 @@ from instella.rollout.sample import choose
 from instella.rollout.streams import uniforms
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from small import EOS, NEW, VOCABULARY, network, options, prompts  # noqa: E402
 
 
 def run_pinned(script):

@@ -185,7 +185,7 @@ def test_two_ranks_give_the_bytes_of_one(tmp_path, start):
 
 def test_groups_without_signal_are_told_and_move_nothing(tmp_path, start):
     settings = chosen(max_steps=2, kl_coefficient=0.0)
-    _, lines = run(tmp_path / "run", start, settings, answers=("never",) * 4)
+    _, lines = run(tmp_path / "run", start, settings, answers=("9",) * 4)
     assert [(line["reward"], line["no_signal"], line["loss"]) for line in lines] == [(0, 1, 0)] * 2
     before, after = (load_folder(path, NUMERICS) for path in (start, tmp_path / "run" / "output"))
     for name, tensor in before.state_dict().items():

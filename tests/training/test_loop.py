@@ -1,4 +1,5 @@
 import io
+import itertools
 import json
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from training_helpers import Sequences, SmallNetwork, digest, run_small, small_job, small_training
 
 from instella import canonical
 from instella.artifacts.job import Job
@@ -19,7 +21,6 @@ from instella.training import checkpoint
 from instella.training.loop import CHECKPOINTS, Diverged, Trainer, resume, save, train
 from instella.training.projection import network_logprobs
 from instella.training.reduction import Group
-from training_helpers import Sequences, SmallNetwork, digest, run_small, small_job, small_training
 
 STEPS = 12
 FORK = multiprocessing.get_context("fork")
@@ -71,8 +72,8 @@ def test_stop_again_and_again(tmp_path: Path, expected: str) -> None:
 
 
 def test_step_lines_and_progress(tmp_path: Path) -> None:
-    stream = io.StringIO()
-    job = small_job(tmp_path, Reporter("small", stream=stream))
+    stream, seconds = io.StringIO(), itertools.count()
+    job = small_job(tmp_path, Reporter("small", stream=stream, clock=lambda: next(seconds)))
     network = SmallNetwork()
     lines = train(job, Group(), network, small_training(), Sequences()).lines
     assert [line["step"] for line in lines] == list(range(1, 13))
@@ -93,12 +94,15 @@ def _train_in_child(folder: Path) -> None:
 
 def test_kill_at_random_moments(tmp_path: Path, expected: str) -> None:
     pick = random.Random(5)
-    for _ in range(4):
+    codes = []
+    for moment in (0.02, 0.05, 0.1, 0.2):
         process = FORK.Process(target=_train_in_child, args=(tmp_path,))
         process.start()
-        time.sleep(pick.uniform(0.02, 0.25))
+        time.sleep(moment * pick.uniform(0.5, 1.5))
         os.kill(process.pid, signal.SIGKILL)
         process.join()
+        codes.append(process.exitcode)
+    assert -signal.SIGKILL in codes
     assert run(tmp_path, save_every=2) == expected
 
 

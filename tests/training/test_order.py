@@ -24,9 +24,7 @@ def test_order_of_a_thousand_windows(reference: Path) -> None:
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_batches_equal_the_published_loader(reference: Path, epoch: int) -> None:
     cases = json.loads((reference / "data_order" / "cases.json").read_text())["cases"]
-    case = next(
-        c for c in cases if c["world_size"] == 1 and c["drop_last"] and c["epoch"] == epoch
-    )
+    case = next(c for c in cases if c["world_size"] == 1 and c["drop_last"] and c["epoch"] == epoch)
     cursor = Cursor(37, 8, 6198, epochs=2)
     for place, expected in enumerate(case["batches_rank_by_rank"][0]):
         found_epoch, rows = cursor.at(epoch * cursor.steps_per_epoch + place)

@@ -3,11 +3,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from training_helpers import run_small, small_job, small_training
 
 from instella.errors import BadUse, KitError, VerificationError
 from instella.training.processes import launch
 from instella.training.reduction import Group
-from training_helpers import run_small, small_job, small_training
 
 
 def run_each(group: Group, folder: Path, sizes: list[int]) -> list[str]:
@@ -27,10 +27,10 @@ def fail(group: Group, how: str) -> str:
     return "not reached"
 
 
-def test_one_two_and_four_processes_give_equal_bytes(tmp_path: Path) -> None:
+def test_one_and_four_processes_give_equal_bytes(tmp_path: Path) -> None:
+    # two processes: see the stages
     alone = launch(1, run_each, tmp_path / "one", [2, 4])
     assert alone[0] != alone[1]
-    assert launch(2, run_each, tmp_path / "two", [2]) == alone[:1]
     # with rows of 4 there are two micro-batches, so two of the four processes hold none
     assert launch(4, run_each, tmp_path / "four", [2, 4]) == alone
 

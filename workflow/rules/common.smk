@@ -108,7 +108,8 @@ def prepare_run():
     if not executing or workflow.touch:
         return
     faults = check_results(Path(RESULTS), STORE, GRAPH)
-    for fault in faults:
+    first_of_stage = {fault.stage: fault for fault in reversed(faults)}
+    for fault in first_of_stage.values():
         print(f"{fault}; to be made again", file=sys.stderr)
     if not workflow.dryrun and not (locks.is_dir() and any(locks.iterdir())):
         withdraw(Path(RESULTS), faults)

@@ -1,0 +1,108 @@
+"""Running: options, environment, exit code, and what a killed run left behind."""
+
+import fcntl
+import os
+import subprocess
+import sys
+
+from .conftest import Kit
+
+
+def locked(kit: Kit) -> bool:
+    return (kit.folder / ".snakemake/locks").exists()
+
+
+def leave_lock(kit: Kit) -> None:
+    """What a Snakemake that was killed leaves."""
+    folder = kit.folder / ".snakemake/locks"
+    folder.mkdir(parents=True)
+    (folder / "0.output.lock").touch()
+
+
+def test_passes_options_and_exit_code(kit: Kit) -> None:
+    kit.add_python()
+    code, _, _ = kit.run("run", "-n", "--config", "recipe=recipes/a b.yaml")
+    assert code == 7
+    options = "--cores all --rerun-incomplete -n --config recipe=recipes/a b.yaml"
+    assert kit.calls()[-1] == f"-m snakemake {options}"
+
+
+def test_foreign_variables_do_not_reach_python(kit: Kit) -> None:
+    kit.add_python()
+    kit.run(
+        "run",
+        PYTHONPATH="/nowhere", PYTHONHOME="/nowhere", PYTHONSTARTUP="/nowhere",
+        PYTHONHASHSEED="5", PIP_TARGET="/nowhere", PIP_USER="1", PIP_PROXY="http://proxy:1",
+        VIRTUAL_ENV="/nowhere", LC_ALL="C",
+    )  # fmt: skip
+    lines = (kit.folder / "environment").read_text().splitlines()
+    values = dict(line.split("=", 1) for line in lines)
+    assert values["PYTHONNOUSERSITE"] == values["PYTHONUTF8"] == "1"
+    assert values["PIP_PROXY"] == "http://proxy:1"
+    gone = {name for name in values if name.startswith(("PYTHON", "PIP_", "VIRTUAL"))}
+    assert gone == {"PYTHONNOUSERSITE", "PYTHONUTF8", "PIP_PROXY"}
+
+
+def test_strict_umask_still_works(kit: Kit) -> None:
+    kit.add_python()
+    before = os.umask(0o277)
+    try:
+        code, _, err = kit.run("run")
+    finally:
+        os.umask(before)
+    assert code == 7, err
+
+
+def test_stale_lock_is_cleared(kit: Kit) -> None:
+    kit.add_python()
+    leave_lock(kit)
+    code, _, err = kit.run("run")
+    assert code == 7
+    assert "an earlier run was killed" in err
+    assert not locked(kit)
+
+
+def test_lock_of_a_living_kit_is_kept(kit: Kit) -> None:
+    kit.add_python()
+    kit.run("setup")
+    leave_lock(kit)
+    with (kit.folder / ".kit/run.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        code, _, err = kit.run("run")
+    assert code == 7, "Snakemake decides"
+    assert "another ./kit run works in this folder" in err
+    assert locked(kit)
+
+
+def test_lock_of_a_foreign_snakemake_is_kept(kit: Kit) -> None:
+    kit.add_python()
+    leave_lock(kit)
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()", "/usr/bin/snakemake"]
+    with subprocess.Popen(command, cwd=kit.folder, stdin=subprocess.PIPE) as process:
+        kit.run("run")
+        assert locked(kit)
+        process.communicate(b"")
+    kit.run("run")
+    assert not locked(kit)
+
+
+def test_unknown_command(kit: Kit) -> None:
+    code, _, err = kit.run("fly")
+    assert code == 2
+    assert err == "kit: there is no command 'fly': run, test, setup or packages\n"
+
+
+def test_help_lists_the_commands(kit: Kit) -> None:
+    code, out, _ = kit.run()
+    assert code == 0
+    assert all(f"./kit {name}" in out for name in ("run", "test", "setup", "packages"))
+
+
+def test_missing_packages_are_printed(kit: Kit) -> None:
+    (kit.bin / "dpkg-query").write_text(
+        '#!/bin/sh\n[ "$4" = gcc ] || { [ "$4" != python3.11-venv ] && echo install ok installed; }\n'
+    )
+    (kit.bin / "dpkg-query").chmod(0o755)
+    code, out, _ = kit.run("packages")
+    assert code == 0
+    assert out.split() == ["python3.11-venv", "gcc"]

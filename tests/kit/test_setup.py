@@ -1,0 +1,162 @@
+"""Setting up: what is found, what is refused in one line, and what a second call does."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from .conftest import Kit
+
+RUN_LOCKS = ["requirements/build.lock", "requirements/run.lock"]
+
+
+def one_line(err: str) -> str:
+    """The only line on stderr that starts a complaint."""
+    lines = [line for line in err.splitlines() if "setting up" not in line]
+    assert len(lines) == 1 and lines[0].startswith("kit: "), err
+    return lines[0]
+
+
+def test_no_python(kit: Kit) -> None:
+    code, _, err = kit.run("setup")
+    assert code == 1
+    assert "there is no Python" in one_line(err) and "apt install python3.11" in err
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.10", "3.13"])
+def test_another_python(kit: Kit, version: str) -> None:
+    kit.add_python("python3", version)
+    code, _, err = kit.run("setup")
+    assert code == 1
+    assert f"python3 is {version}" in one_line(err)
+    assert not (kit.folder / ".venv").exists()
+
+
+def test_python3_may_be_the_right_one(kit: Kit) -> None:
+    kit.add_python("python3")
+    assert kit.run("setup")[0] == 0
+
+
+def test_a_broken_launcher_is_passed_over(kit: Kit) -> None:
+    kit.add_python("python3")
+    (kit.bin / "python3.11").write_text("#!/bin/sh\necho 'not installed' >&2\nexit 127\n")
+    (kit.bin / "python3.11").chmod(0o755)
+    assert kit.run("setup")[0] == 0
+
+
+def test_python_without_venv(kit: Kit) -> None:
+    kit.add_python(venv=1)
+    code, _, err = kit.run("setup")
+    assert code == 1
+    assert "apt install python3.11-venv" in one_line(err)
+
+
+def test_no_headers(kit: Kit) -> None:
+    kit.add_python()
+    (kit.folder / "Python.h").unlink()
+    code, _, err = kit.run("setup")
+    assert code == 1
+    assert "apt install gcc libc6-dev python3.11-dev" in one_line(err)
+
+
+def test_full_disk(kit: Kit) -> None:
+    kit.add_python()
+    (kit.bin / "df").unlink()
+    (kit.bin / "df").write_text("#!/bin/sh\necho head\necho '/dev/x 9 9 1024000 9% /'\n")
+    (kit.bin / "df").chmod(0o755)
+    code, _, err = kit.run("setup")
+    assert code == 1
+    assert "1000 MB are free" in one_line(err)
+
+
+@pytest.mark.parametrize(
+    ("pip_says", "kit_says"),
+    [
+        ("ERROR: No matching distribution found for torch==2.13.0+cpu", "CPU wheel index"),
+        ("WARNING: Retrying after NewConnectionError", "cannot reach a package index"),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE", "requirements/build.lock"),
+        ("ERROR: [Errno 28] No space left on device", "disk is full"),
+        ("ERROR: something else", "ERROR: something else"),
+    ],
+)
+def test_pip_fails(kit: Kit, pip_says: str, kit_says: str) -> None:
+    kit.add_python(pip=f"echo '{pip_says}'; exit 1")
+    code, _, err = kit.run("setup")
+    assert code == 1
+    assert kit_says in one_line(err)
+    assert kit.run("setup")[0] == 1, "a failed set-up must not count as done"
+
+
+def test_second_call_installs_nothing(kit: Kit) -> None:
+    kit.add_python()
+    assert kit.run("setup")[0] == 0
+    assert kit.installs() == RUN_LOCKS
+    code, _, err = kit.run("setup")
+    assert (code, err) == (0, "")
+    assert kit.installs() == RUN_LOCKS
+
+
+def test_changed_lock_sets_up_anew(kit: Kit) -> None:
+    kit.add_python()
+    kit.run("setup")
+    (kit.folder / ".venv/left-over").touch()
+    with (kit.folder / "requirements/run.lock").open("a") as file:
+        file.write("new==1 --hash=sha256:00\n")
+    kit.run("setup")
+    assert kit.installs() == RUN_LOCKS * 2
+    assert not (kit.folder / ".venv/left-over").exists()
+
+
+def test_test_extras_come_on_top(kit: Kit) -> None:
+    kit.add_python()
+    kit.run("setup")
+    assert kit.run("test", "-q")[0] == 5, "pytest's exit code"
+    assert kit.installs() == [*RUN_LOCKS, "requirements/test.lock"]
+    assert kit.calls()[-1] == "-m pytest -q"
+
+
+def test_killed_set_up_starts_again(kit: Kit) -> None:
+    kit.add_python(pip="echo $PPID >pid; sleep 30")
+    process = kit.start("setup")
+    pid = kit.folder / "pid"
+    deadline = time.monotonic() + 20
+    while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    _end_sleep(kit)
+    process.communicate(timeout=20)
+    kit.add_python()
+    code, _, err = kit.run("setup")
+    assert code == 0, err
+    assert (kit.folder / ".venv/run.stamp").exists()
+
+
+def _end_sleep(kit: Kit) -> None:
+    """End the stand-in pip, which holds the set-up lock as the real one would."""
+    for folder in os.listdir("/proc"):
+        if not folder.isdigit():
+            continue
+        try:
+            inside = os.readlink(f"/proc/{folder}/cwd") == str(kit.folder)
+        except OSError:
+            continue
+        if inside:
+            os.kill(int(folder), signal.SIGTERM)
+
+
+def test_two_at_once_install_once(kit: Kit) -> None:
+    kit.add_python(pip="sleep 1")
+    processes = [kit.start("setup") for _ in range(2)]
+    results = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], results
+    assert kit.installs() == RUN_LOCKS
+    assert any("waiting for another set-up" in err for _, err in results)
+
+
+def test_launcher_of_the_command_line(kit: Kit) -> None:
+    kit.add_python()
+    kit.run("setup")
+    assert os.access(kit.folder / ".venv/bin/instella", os.X_OK)
+    pth = kit.folder / ".venv/lib/python3.11/site-packages/instella.pth"
+    assert (pth.parent / pth.read_text().strip()).resolve() == kit.folder.resolve()
