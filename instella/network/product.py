@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from instella.errors import BadUse
-from instella.recipe.settings import Recipe
+from instella.numerics import CLASSES
 
 PORTABLE = "portable-x86"
 CHUNK = 512
@@ -49,9 +49,8 @@ def portable(left: Tensor, right: Tensor) -> Tensor:
 
 def product_of(numerics: str) -> Product:
     """The product of a numerics class; BadUse for an unknown class."""
-    classes = Recipe.__dataclass_fields__["numerics"].metadata["choices"]
-    if numerics not in classes:
-        raise BadUse(f"numerics: unknown class {numerics!r}; choose one of {', '.join(classes)}")
+    if numerics not in CLASSES:
+        raise BadUse(f"numerics class {numerics!r}: choose one of {', '.join(CLASSES)}")
     return portable if numerics == PORTABLE else stock
 
 

@@ -6,6 +6,7 @@ by decimal arithmetic in software, the angles by one float32 product, their sine
 cosine by argument reduction and a polynomial of separate float64 additions and products.
 """
 
+import math
 from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import Any
@@ -19,8 +20,8 @@ from torch import Tensor
 _HALF_PI = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
 _MAX_ANGLE = float(2**20)
 # Taylor terms of sin(r)/r and cos(r) in r*r; beyond |r| <= pi/4 the next is below 2**-60.
-_SINE = tuple((-1.0) ** n / float(np.prod(range(1, 2 * n + 2), dtype=np.int64)) for n in range(9))
-_COSINE = tuple((-1.0) ** n / float(np.prod(range(1, 2 * n + 1), dtype=np.int64)) for n in range(10))
+_SINE = tuple((-1.0) ** n / math.factorial(2 * n + 1) for n in range(9))
+_COSINE = tuple((-1.0) ** n / math.factorial(2 * n) for n in range(10))
 
 
 @lru_cache(maxsize=8)
@@ -49,7 +50,9 @@ def rope_table(length: int, width: int, theta: float, device: str = "cpu") -> tu
 
 def _table(first: np.ndarray, second: np.ndarray, device: str) -> Tensor:
     both = np.concatenate([first, second], axis=1).astype(np.float32)
-    return torch.from_numpy(both).to(device)
+    # The table is kept: made within inference mode it could not serve training later.
+    with torch.inference_mode(False):
+        return torch.from_numpy(both).to(device)
 
 
 def _frequencies(width: int, theta: float) -> np.ndarray:

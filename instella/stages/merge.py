@@ -5,7 +5,8 @@ from instella.artifacts.job import Job
 from instella.errors import VerificationError
 from instella.network.folder import load_folder, save_folder
 from instella.network.merge import mean_state
-from instella.training.folders import TRAINER
+
+TRAINER = "trainer.json"
 
 
 def run(job: Job) -> None:

@@ -18,14 +18,14 @@ TRAINER = "trainer.json"
 
 
 def start_network(folder: Path, numerics: str, length: int) -> Instella:
-    """The network of a published folder, able to take ``length`` tokens.
+    """The network of a published folder in float32, able to take ``length`` tokens.
 
     Args:
         folder: a Hugging Face folder.
         numerics: numerics class.
         length: tokens of a row; the position limit is raised to it if it is lower.
     """
-    network = load_folder(folder, numerics)
+    network = load_folder(folder, numerics).float()
     shape = network.settings
     if length <= shape.max_position_embeddings:
         return network

@@ -13,7 +13,8 @@ from instella.recipe.reader import read_recipe
 from .conftest import ROOT, Tree
 
 RECIPES = sorted(path.name for path in (ROOT / "recipes").glob("*.yaml"))
-HEAVY = ("torch", "numpy", "pandas", "pyarrow", "transformers", "datasets", "tokenizers")
+# numpy is not in the list: Snakemake loads it for an empty workflow too.
+HEAVY = ("torch", "pandas", "pyarrow", "transformers", "datasets", "tokenizers")
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -63,6 +64,17 @@ def test_a_dry_run_loads_nothing_heavy(real_tree: Tree) -> None:
     )
     done = run_python(probe)
     assert done.splitlines()[-1] == "0 []", done
+
+
+def test_what_the_rules_import_loads_no_numpy(tmp_path: Path) -> None:
+    text = (ROOT / "workflow/rules/common.smk").read_text(encoding="utf-8")
+    modules = sorted(set(re.findall(r"^from (instella\S+) import", text, re.MULTILINE)))
+    assert "instella.artifacts.check" in modules
+    probe = tmp_path / "probe.py"
+    lines = [f"import sys; sys.path.insert(0, {str(ROOT)!r})", *(f"import {m}" for m in modules)]
+    lines.append(f"print([name for name in {('numpy', *HEAVY)} if name in sys.modules])")
+    probe.write_text("\n".join(lines), encoding="utf-8")
+    assert run_python(probe) == "[]\n"
 
 
 def run_python(script: Path) -> str:

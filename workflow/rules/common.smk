@@ -11,11 +11,11 @@ sys.path.insert(0, str(workflow.basedir))
 # data frames. Ours are text; None makes it look as if pandas were not installed.
 sys.modules.setdefault("pandas", None)
 
-from instella.artifacts.check import check_results, withdraw
+from instella.artifacts.check import check_results, root, withdraw
 from instella.artifacts.identity import Toolchain, fingerprints
 from instella.artifacts.store import Store
 from instella.canonical import json_bytes, sha256_bytes
-from instella.errors import KitError
+from instella.errors import Incomplete, KitError
 from instella.recipe.graph import build_graph, checkpoints
 from instella.recipe.reader import read_placement, read_recipe
 
@@ -59,7 +59,7 @@ shell.prefix(command_prefix().replace("{", "{{").replace("}", "}}"))
 wildcard_constraints:
     source="|".join(RECIPE.sources),
     checkpoint="|".join(checkpoints(RECIPE)),
-    seed=r"\d+",
+    seed="|".join(map(str, RECIPE.stages.pretrain_stage2.seeds)),
 
 
 def manifest(stage):
@@ -113,8 +113,22 @@ def prepare_run():
         print(f"{fault}; to be made again", file=sys.stderr)
     if not workflow.dryrun and not (locks.is_dir() and any(locks.iterdir())):
         withdraw(Path(RESULTS), faults)
+        remove_altered_summaries()
         PLACEMENT_FILE.parent.mkdir(parents=True, exist_ok=True)
         PLACEMENT_FILE.write_bytes(PLACEMENT_JSON)
+
+
+def remove_altered_summaries():
+    """Removes the table and the root when they are not what the manifests say."""
+    table, source = Path(RESULTS, "table.md"), Path(RESULTS, "results", "table.md")
+    if source.is_file() and table.is_file() and table.read_bytes() != source.read_bytes():
+        table.unlink()
+    try:
+        text = root(Path(RESULTS), GRAPH)
+    except Incomplete:
+        return  # The root is made anew with the stages that are missing.
+    if Path(RESULTS, "root").is_file() and Path(RESULTS, "root").read_text() != f"{text}\n":
+        Path(RESULTS, "root").unlink()
 
 
 def closing_words():

@@ -38,9 +38,10 @@ rule heldout:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
+        stage="heldout",
         fingerprint=FINGERPRINTS["heldout"],
     shell:
-        "instella stage {rule} --log {log:q}"
+        "instella stage {params.stage} --log {log:q}"
 
 
 use rule heldout as tokenizer with:
@@ -53,6 +54,7 @@ use rule heldout as tokenizer with:
     benchmark:
         benchmark_of("tokenizer")
     params:
+        stage="tokenizer",
         fingerprint=FINGERPRINTS["tokenizer"],
 
 
@@ -66,6 +68,7 @@ use rule heldout as tokens_pretrain_stage1 with:
     benchmark:
         benchmark_of("tokens_pretrain_stage1")
     params:
+        stage="tokens_pretrain_stage1",
         fingerprint=FINGERPRINTS["tokens_pretrain_stage1"],
 
 
@@ -79,6 +82,7 @@ use rule heldout as tokens_pretrain_stage2 with:
     benchmark:
         benchmark_of("tokens_pretrain_stage2")
     params:
+        stage="tokens_pretrain_stage2",
         fingerprint=FINGERPRINTS["tokens_pretrain_stage2"],
 
 
@@ -92,6 +96,7 @@ use rule heldout as tokens_sft with:
     benchmark:
         benchmark_of("tokens_sft")
     params:
+        stage="tokens_sft",
         fingerprint=FINGERPRINTS["tokens_sft"],
 
 
@@ -105,6 +110,7 @@ use rule heldout as tokens_dpo with:
     benchmark:
         benchmark_of("tokens_dpo")
     params:
+        stage="tokens_dpo",
         fingerprint=FINGERPRINTS["tokens_dpo"],
 
 
@@ -118,6 +124,7 @@ use rule heldout as tokens_math_sft1 with:
     benchmark:
         benchmark_of("tokens_math_sft1")
     params:
+        stage="tokens_math_sft1",
         fingerprint=FINGERPRINTS["tokens_math_sft1"],
 
 
@@ -131,6 +138,7 @@ use rule heldout as tokens_math_sft2 with:
     benchmark:
         benchmark_of("tokens_math_sft2")
     params:
+        stage="tokens_math_sft2",
         fingerprint=FINGERPRINTS["tokens_math_sft2"],
 
 
@@ -144,6 +152,7 @@ use rule heldout as tokens_grpo1 with:
     benchmark:
         benchmark_of("tokens_grpo1")
     params:
+        stage="tokens_grpo1",
         fingerprint=FINGERPRINTS["tokens_grpo1"],
 
 
@@ -157,6 +166,7 @@ use rule heldout as tokens_grpo2 with:
     benchmark:
         benchmark_of("tokens_grpo2")
     params:
+        stage="tokens_grpo2",
         fingerprint=FINGERPRINTS["tokens_grpo2"],
 
 
@@ -170,4 +180,5 @@ use rule heldout as tokens_grpo3 with:
     benchmark:
         benchmark_of("tokens_grpo3")
     params:
+        stage="tokens_grpo3",
         fingerprint=FINGERPRINTS["tokens_grpo3"],

@@ -19,7 +19,7 @@ rule baseline:
     params:
         fingerprint=FINGERPRINTS["baseline"],
     shell:
-        "instella stage {rule} --log {log:q}"
+        "instella stage baseline --log {log:q}"
 
 
 rule evaluate:
@@ -43,7 +43,7 @@ rule evaluate:
         "instella stage evaluate_{wildcards.checkpoint} --log {log:q}"
 
 
-use rule baseline as results with:
+rule results:
     input:
         unpack(inputs_of("results")),
     output:
@@ -52,8 +52,16 @@ use rule baseline as results with:
         log_of("results"),
     benchmark:
         benchmark_of("results")
+    conda:
+        "../envs/python.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         fingerprint=FINGERPRINTS["results"],
+    shell:
+        "instella stage results --log {log:q}"
 
 
 rule table:

@@ -17,9 +17,10 @@ rule math_sft1:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
+        stage="math_sft1",
         fingerprint=FINGERPRINTS["math_sft1"],
     shell:
-        "instella stage {rule} --log {log:q}"
+        "instella stage {params.stage} --log {log:q}"
 
 
 use rule math_sft1 as math_sft2 with:
@@ -32,6 +33,7 @@ use rule math_sft1 as math_sft2 with:
     benchmark:
         benchmark_of("math_sft2")
     params:
+        stage="math_sft2",
         fingerprint=FINGERPRINTS["math_sft2"],
 
 
@@ -51,9 +53,10 @@ rule grpo1:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 480 * attempt,
     params:
+        stage="grpo1",
         fingerprint=FINGERPRINTS["grpo1"],
     shell:
-        "instella stage {rule} --log {log:q}"
+        "instella stage {params.stage} --log {log:q}"
 
 
 use rule grpo1 as grpo2 with:
@@ -66,6 +69,7 @@ use rule grpo1 as grpo2 with:
     benchmark:
         benchmark_of("grpo2")
     params:
+        stage="grpo2",
         fingerprint=FINGERPRINTS["grpo2"],
 
 
@@ -79,4 +83,5 @@ use rule grpo1 as grpo3 with:
     benchmark:
         benchmark_of("grpo3")
     params:
+        stage="grpo3",
         fingerprint=FINGERPRINTS["grpo3"],

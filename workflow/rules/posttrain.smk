@@ -17,9 +17,10 @@ rule sft:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
+        stage="sft",
         fingerprint=FINGERPRINTS["sft"],
     shell:
-        "instella stage {rule} --log {log:q}"
+        "instella stage {params.stage} --log {log:q}"
 
 
 use rule sft as dpo with:
@@ -32,4 +33,5 @@ use rule sft as dpo with:
     benchmark:
         benchmark_of("dpo")
     params:
+        stage="dpo",
         fingerprint=FINGERPRINTS["dpo"],

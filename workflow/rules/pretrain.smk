@@ -19,7 +19,7 @@ rule pretrain_stage1:
     params:
         fingerprint=FINGERPRINTS["pretrain_stage1"],
     shell:
-        "instella stage {rule} --log {log:q}"
+        "instella stage pretrain_stage1 --log {log:q}"
 
 
 rule pretrain_stage2_seed:
@@ -61,4 +61,4 @@ rule pretrain_stage2:
     params:
         fingerprint=FINGERPRINTS["pretrain_stage2"],
     shell:
-        "instella stage {rule} --log {log:q}"
+        "instella stage pretrain_stage2 --log {log:q}"
