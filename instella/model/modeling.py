@@ -1,6 +1,6 @@
 """Instella as a transformers model over the modules of ``instella.network``."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ class InstellaForCausalLM(PreTrainedModel, GenerationMixin):
 
     config_class = InstellaConfig
     base_model_prefix = "model"
-    _no_split_modules: ClassVar[list[str]] = ["Layer"]
+    _no_split_modules = ["Layer"]  # noqa: RUF012, as the base class declares it
     _supports_sdpa = True
 
     def __init__(self, config: InstellaConfig) -> None:

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TOOLS = (
     "awk", "cat", "chmod", "df", "dirname", "env", "flock", "grep", "ls", "mkdir", "readlink",
-    "rm", "sed", "sh", "sha256sum", "tail", "tr", "uname", "cc", "cp", "sleep",
+    "rm", "sed", "sh", "sha256sum", "tail", "tr", "uname", "cp", "sleep",
 )  # fmt: skip
 
 # Answers kit's questions like a Python {version}; keeps a list of what it was asked to do.
@@ -90,7 +90,6 @@ def kit(tmp_path: Path) -> Kit:
     tools.mkdir()
     shutil.copy(ROOT / "kit", folder)
     shutil.copytree(ROOT / "requirements", folder / "requirements")
-    (folder / "Python.h").touch()
     for name in TOOLS:
         target = shutil.which(name) or shutil.which("true")
         assert target is not None

@@ -52,14 +52,6 @@ def test_python_without_venv(kit: Kit) -> None:
     assert "apt install python3.11-venv" in one_line(err)
 
 
-def test_no_headers(kit: Kit) -> None:
-    kit.add_python()
-    (kit.folder / "Python.h").unlink()
-    code, _, err = kit.run("setup")
-    assert code == 1
-    assert "apt install gcc libc6-dev python3.11-dev" in one_line(err)
-
-
 def test_full_disk(kit: Kit) -> None:
     kit.add_python()
     (kit.bin / "df").unlink()

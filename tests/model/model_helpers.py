@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from instella.canonical import sha256_bytes
+from instella.network.product import portable
 from instella.recipe.settings import Model
 
 REPOSITORY = Path(__file__).parents[2]
@@ -47,9 +49,24 @@ def randomize(network: torch.nn.Module, seed: int = 0) -> None:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
 
 
+def product_digest() -> str:
+    """SHA-256 over portable products and their gradients, at inputs equal everywhere."""
+    generator = np.random.Generator(np.random.Philox(key=1))
+    parts: list[Tensor] = []
+    for rows, columns, depth in ((64, 96, 64), (256, 40, 700), (8, 512, 1100)):
+        x, weight = (
+            torch.from_numpy(generator.random((size, depth), dtype=np.float32)).requires_grad_()
+            for size in (rows, columns)
+        )
+        out = portable(x, weight)
+        parts += [out.detach(), *torch.autograd.grad(out, (x, weight), out.detach())]
+    return sha256_bytes(b"".join(part.numpy().tobytes() for part in parts))
+
+
 def run_python(code: str, **variables: str) -> str:
     """Output of a program in a process of its own with these variables added."""
-    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)}
+    places = f"{REPOSITORY}:{Path(__file__).parent}"
+    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": places}
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**kept, **variables},

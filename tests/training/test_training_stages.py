@@ -19,6 +19,7 @@ from instella.artifacts.job import Job
 from instella.errors import BadUse, VerificationError
 from instella.network.folder import load_folder, save_folder
 from instella.network.init import initialize
+from instella.network.merge import mean_state
 from instella.network.network import Instella
 from instella.progress import Reporter
 from instella.recipe.settings import (
@@ -243,9 +244,12 @@ def test_merge_is_the_mean_in_the_given_order(tmp_path: Path, tokenizer: Path, b
     merge.run(job(tmp_path, {"order": order}, inputs))
     merged = load_file(tmp_path / "output" / "model.safetensors")
     states = [load_file(inputs[role] / "model.safetensors") for role in order]
+    expected = mean_state(states)
+    assert merged.keys() == expected.keys()
     for name, tensor in merged.items():
-        total = states[0][name].double() + states[1][name] + states[2][name]
-        assert torch.equal(tensor, (total / 3).float()), name
+        assert torch.equal(tensor, expected[name]), name
+        mean = sum(state[name].double() for state in states) / 3
+        assert torch.allclose(tensor.double(), mean, rtol=1e-6, atol=1e-8), name
     assert summary(tmp_path / "output") == {"inputs": order}
     assert "tokenizer.json" in contents(tmp_path / "output")
 
