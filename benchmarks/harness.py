@@ -178,7 +178,9 @@ def start(
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
     """End a process and all its descendants with SIGKILL, at once."""
-    for item in [psutil.Process(process.pid), *descendants(process.pid)]:
+    below = descendants(process.pid)
+    process.kill()
+    for item in below:
         with suppress(psutil.NoSuchProcess):
             item.kill()
     process.wait()
