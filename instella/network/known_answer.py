@@ -14,12 +14,19 @@ from torch import Tensor, nn
 
 from instella.canonical import sha256_bytes
 from instella.errors import VerificationError
-from instella.network.product import CHUNK, chain_product
+from instella.network.network import Instella
+from instella.network.product import CHUNK, PORTABLE, chain_product
 from instella.recipe.settings import Model
 
 Shape = tuple[int, int, int]
 
 _ADVICE = "choose numerics native-cpu, or report this processor"
+
+
+def check_network(network: Instella, rows: int) -> None:
+    """``check_machine`` for the shapes of a network, if its numerics class is portable-x86."""
+    if network.numerics == PORTABLE:
+        check_machine(network.settings, rows)
 
 
 def check_machine(settings: Model, rows: int) -> None:

@@ -26,7 +26,8 @@ def run(job: Job) -> None:
 def _run(group: Group, job: Job) -> None:
     chosen: settings.Finetune = job.settings["finetune"]
     start = job.inputs["init"]
-    network = start_network(start, job.numerics, chosen.data.sequence_length)
+    rows = chosen.training.micro_batch
+    network = start_network(start, job.numerics, chosen.data.sequence_length, rows)
     answers = Answers(job.inputs["tokens"], chosen, network.settings.vocab_size)
     moments = start_moments(start, chosen.training)
     trained = train(job, group, network, chosen.training, answers, moments)

@@ -6,6 +6,7 @@ otherwise (the format earns nothing, as in the published code), and makes mini-b
 updates against the starting network as frozen reference.
 """
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,8 +51,8 @@ def _run(group: Group, job: Job) -> None:
     chosen: settings.Policy = job.settings["policy"]
     training, start = chosen.training, job.inputs["init"]
     length = chosen.data.max_prompt_tokens + chosen.max_response_tokens
-    network = start_network(start, job.numerics, length)
-    reference = start_network(start, job.numerics, length).requires_grad_(False)
+    network = start_network(start, job.numerics, length, training.micro_batch)
+    reference = copy.deepcopy(network).requires_grad_(False)
     if training.activation_checkpointing:
         recompute_activations(network)
     prompts = read_prompts(job.inputs["tokens"] / "prompts.jsonl", network.settings.vocab_size)

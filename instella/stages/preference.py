@@ -31,7 +31,8 @@ def run(job: Job) -> None:
 def _run(group: Group, job: Job) -> None:
     chosen: settings.Preference = job.settings["preference"]
     start = job.inputs["init"]
-    network = start_network(start, job.numerics, chosen.data.sequence_length)
+    rows = 2 * chosen.training.micro_batch
+    network = start_network(start, job.numerics, chosen.data.sequence_length, rows)
     pairs = Pairs(job.inputs["tokens"], chosen, network.settings.vocab_size)
     pairs.reference = reference_logprobs(job, group, network, pairs)
     moments = start_moments(start, chosen.training)

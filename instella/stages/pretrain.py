@@ -8,6 +8,7 @@ from torch import Tensor
 
 from instella.artifacts.job import Job
 from instella.network.init import initialize
+from instella.network.known_answer import check_network
 from instella.network.network import Instella
 from instella.recipe import settings
 from instella.training.folders import publish, start_moments, start_network
@@ -26,9 +27,8 @@ def run(job: Job) -> None:
 
 def _run(group: Group, job: Job) -> None:
     chosen: settings.Pretrain = job.settings["pretrain"]
-    length = chosen.data.sequence_length
     start = job.inputs.get("init")
-    network = _start(job, start, length)
+    network = _start(job, start, chosen)
     windows = Windows(job.inputs["tokens"] / "tokens.npy", chosen, network.settings.vocab_size)
     moments = start_moments(start, chosen.training)
     trained = train(job, group, network, chosen.training, windows, moments)
@@ -36,11 +36,13 @@ def _run(group: Group, job: Job) -> None:
         publish(job, trained, network, chosen.training, job.inputs["tokenizer"])
 
 
-def _start(job: Job, start: Path | None, length: int) -> Instella:
+def _start(job: Job, start: Path | None, chosen: settings.Pretrain) -> Instella:
+    length = chosen.data.sequence_length
     if start is not None:
-        return start_network(start, job.numerics, length)
+        return start_network(start, job.numerics, length, chosen.training.micro_batch)
     network = Instella(job.settings["model"], job.numerics)
-    initialize(network, job.settings["pretrain"].init_seed)
+    check_network(network, chosen.training.micro_batch * length)
+    initialize(network, chosen.init_seed)
     return network
 
 

@@ -9,6 +9,7 @@ from instella import canonical
 from instella.artifacts.job import Job
 from instella.errors import BadUse
 from instella.network.folder import load_folder, save_folder
+from instella.network.known_answer import check_network
 from instella.network.network import Instella
 from instella.recipe import settings
 from instella.training.checkpoint import OPTIMIZER, STEPS, load_tensors
@@ -17,15 +18,19 @@ from instella.training.loop import Trained
 TRAINER = "trainer.json"
 
 
-def start_network(folder: Path, numerics: str, length: int) -> Instella:
+def start_network(folder: Path, numerics: str, length: int, rows: int) -> Instella:
     """The network of a published folder in float32, able to take ``length`` tokens.
+
+    In portable-x86 the machine's products are checked first.
 
     Args:
         folder: a Hugging Face folder.
         numerics: numerics class.
         length: tokens of a row; the position limit is raised to it if it is lower.
+        rows: rows of a forward pass.
     """
     network = load_folder(folder, numerics).float()
+    check_network(network, rows * length)
     shape = network.settings
     if length <= shape.max_position_embeddings:
         return network

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from model_helpers import SMALL, reference
@@ -66,24 +67,31 @@ def test_stream_depends_on_seed_and_name_only():
 
 
 def test_mean_of_the_published_script():
+    """The published script sums in float32: ours is nearer, by at most one unit of a summand."""
     folder = reference("weight_average")
-    seeds = (5796, 6198, 8915)
-    mean = mean_state([load_file(folder / f"input_seed_{seed}.safetensors") for seed in seeds])
+    states = [load_file(folder / f"input_seed_{seed}.safetensors") for seed in (5796, 6198, 8915)]
+    mean = mean_state(states)
     want = load_file(folder / "merged.safetensors")
     assert mean.keys() == want.keys()
     for name, tensor in want.items():
         assert mean[name].dtype == tensor.dtype
-        assert torch.equal(mean[name], tensor), name
+        largest = torch.stack([state[name].abs() for state in states]).amax(0)
+        assert bool(((mean[name] - tensor).abs() <= np.spacing(largest.numpy())).all()), name
 
 
-def test_mean_keeps_dtype_and_order():
+def test_mean_is_rounded_once():
     big = torch.tensor([2.0**24])
     one = torch.ones(1)
-    assert mean_state([{"w": x} for x in (big, one, one, -big)])["w"].item() == 0.0
-    assert mean_state([{"w": x} for x in (one, one, big, -big)])["w"].item() == 0.5
+    assert mean_state([{"w": x} for x in (big, one, one, -big)])["w"].item() == 0.5
+    assert mean_state([{"w": big}])["w"].item() == 2.0**24
+    thirds = [{"w": torch.tensor([value])} for value in (0.1, 0.2, 0.4)]
+    exact = sum(float(np.float32(value)) for value in (0.1, 0.2, 0.4)) / 3
+    assert mean_state(thirds)["w"].item() == float(np.float32(exact))
+
+
+def test_mean_keeps_dtype():
     halves = [{"w": torch.tensor([value], dtype=torch.bfloat16)} for value in (1.0, 2.0)]
     assert mean_state(halves)["w"].dtype == torch.bfloat16
-    assert mean_state([{"w": big}])["w"].item() == 2.0**24
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from instella.network.folder import load_folder, save_folder
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from instella.artifacts.job import Job
 from instella.canonical import write_jsonl
 from instella.data.tokenizer import END_OF_TEXT, PADDING, write_folder
 from instella.errors import BadUse, KitError
+from instella.network.folder import load_folder, save_folder
 from instella.network.network import Instella
 from instella.progress import Reporter
 from instella.recipe.settings import Model, Optimizer, Policy, PromptData, Schedule, Training
