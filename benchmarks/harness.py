@@ -28,7 +28,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 SAMPLE_SECONDS = 0.2
 # Variables through which whoever runs the tests could steer the runs under test.
 STEERING = re.compile(
-    r"(PYTHON|PYTEST_|SNAKEMAKE_|OMP_|MKL_|OPENBLAS_|ATEN_|VIRTUAL_ENV|INSTELLA_)"
+    r"(PYTHON|PYTEST_|SNAKEMAKE_|OMP_|MKL_|OPENBLAS_|ATEN_|NPY_|TOKENIZERS_|VIRTUAL_ENV)"
 )
 
 
