@@ -26,9 +26,14 @@ class Repair:
         chosen = {name: manifest for name, manifest in manifests.items() if name in among}
         return next(holders(chosen, entry), None)
 
-    def mend(self, entry: Entry) -> Owner | None:
-        """Take lost bytes back from a view that still holds them; whose view it was."""
-        for owner in holders(self._manifests(), entry):
+    def mend(self, entry: Entry, recalled: Mapping[str, Manifest]) -> Owner | None:
+        """Take lost bytes back from a view that still holds them; whose view it was.
+
+        Args:
+            entry: what was lost.
+            recalled: manifests by stage that need not stand in the results any more.
+        """
+        for owner in holders({**recalled, **self._manifests()}, entry):
             self._store.quarantine(entry.sha256)
             view = self._workspace.results / owner.stage / owner.path
             if self._store.restore(view, entry):

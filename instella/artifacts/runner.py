@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from instella.artifacts import journal
 from instella.artifacts.identity import Toolchain, identity, identity_key
@@ -143,7 +144,7 @@ class _Execution:
             return None
         bad = self._verify(manifest)
         for entry, found in bad.items():
-            if self._mend(entry):
+            if self._mend(entry, {self.stage.name: manifest}):
                 continue
             owner = self.repair.owner(entry, ancestors(self.graph, self.stage.name))
             if owner is not None:
@@ -230,8 +231,8 @@ class _Execution:
         owner = self.repair.owner(entry, {input_stage, *ancestors(self.graph, input_stage)})
         return self.repair.withdraw(owner or Owner(input_stage, entry.sha256), entry, found)
 
-    def _mend(self, entry: Entry) -> bool:
-        source = self.repair.mend(entry)
+    def _mend(self, entry: Entry, recalled: Mapping[str, Manifest] = MappingProxyType({})) -> bool:
+        source = self.repair.mend(entry, recalled)
         if source is None:
             return False
         stored = self.store.object_path(entry.sha256)

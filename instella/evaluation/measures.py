@@ -84,7 +84,8 @@ def choice_accuracy(subject: Subject, items: Sequence[Record]) -> list[Record]:
     """Multiple choice by log-likelihood under four scorings; a tie counts as wrong.
 
     The form is OLMES's cloze form without examples: question and answer each behind
-    its label. ``acc_uncond`` subtracts the log-likelihood after ``Answer:`` alone.
+    its label. ``acc_uncond`` subtracts the log-likelihood after ``Answer:`` alone. An item
+    with an empty choice, which has no score a character, is dropped as too long ones are.
     """
     encoder, length = subject.encoder, subject.settings.sequence_length
     bare = encoder.encode("Answer:")
@@ -92,7 +93,7 @@ def choice_accuracy(subject: Subject, items: Sequence[Record]) -> list[Record]:
     for item in items:
         context = [encoder.eos_id, *encoder.encode(f"Question: {item['question']}\nAnswer:")]
         choices = [encoder.encode(" " + choice) for choice in item["choices"]]
-        if len(context) + max(map(len, choices)) > length or not all(choices):
+        if len(context) + max(map(len, choices)) > length or not all(item["choices"]):
             continue
         kept.append(item)
         rows += [Scored([*context, *choice], len(context)) for choice in choices]

@@ -24,6 +24,15 @@ def read_jsonl(path: Path) -> list[Record]:
     return rows
 
 
+def read_items(folder: Path, name: str) -> list[Record]:
+    """Items of one set of a ``heldout`` artifact; VerificationError if there is none."""
+    path = folder / f"{name}.jsonl"
+    items = read_jsonl(path)
+    if not items:
+        raise VerificationError(f"{path}: held-out set {name} has no item; correct its part")
+    return items
+
+
 def samples(records: Sequence[Record], metric: str) -> list[Sample]:
     """The records' share of one metric, in their order."""
     return [
@@ -35,14 +44,13 @@ def samples(records: Sequence[Record], metric: str) -> list[Sample]:
 def write_scores(
     folder: Path, measured: dict[str, list[Record]], resamples: int, seed: int
 ) -> None:
-    """Write the records of each set and the figures with intervals that follow."""
+    """Write the records of each set, at least one, and the figures with intervals."""
     scores: dict[str, Any] = {}
     for name, records in measured.items():
         write_jsonl(folder / f"{name}.jsonl", records)
-        metrics = sorted(records[0]["figures"]) if records else []
         scores[name] = {
             metric: asdict(estimate(samples(records, metric), resamples, seed))
-            for metric in metrics
+            for metric in sorted(records[0]["figures"])
         }
     write_json(folder / "scores.json", scores)
 

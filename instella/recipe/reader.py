@@ -81,3 +81,8 @@ def _check_placement(placement: Placement, places: Places) -> None:
         value = getattr(placement, name)
         if not value or "\0" in value:
             raise places.error((name,), "is not a path", "name a file or folder")
+    for name in ("results", "store", "downloads"):
+        folder = Path(getattr(placement, name))
+        file = next((item for item in (folder, *folder.parents) if item.is_file()), None)
+        if file is not None:
+            raise places.error((name,), f"{file} is a file, not a folder", "name a folder")

@@ -10,12 +10,16 @@ import numpy as np
 
 from instella.artifacts.job import Job
 from instella.data.tokenizer import load
-from instella.evaluation.records import read_jsonl, write_scores
+from instella.evaluation.records import read_items, write_scores
 from instella.evaluation.texts import text_ids
 
 
 def run(job: Job) -> None:
-    """Write the records of each text set and ``scores.json``."""
+    """Write the records of each text set and ``scores.json``.
+
+    Raises:
+        VerificationError: a set without an item.
+    """
     encoder = load(job.inputs["tokenizer"])
     tokens = np.load(job.inputs["tokens"] / "tokens.npy", mmap_mode="r", allow_pickle=False)
     counts = np.bincount(tokens, minlength=encoder.vocab_size) + 1
@@ -23,7 +27,7 @@ def run(job: Job) -> None:
     measured = {}
     for name, settings in job.settings["sets"].items():
         records = []
-        for item in read_jsonl(job.inputs["heldout"] / f"{name}.jsonl"):
+        for item in read_items(job.inputs["heldout"], name):
             predicted = text_ids(encoder, item["text"], settings.sequence_length)[1:]
             loss = sum(math.log(total) - math.log(int(counts[token])) for token in predicted)
             figures = {"loss": [loss, float(len(predicted))]}

@@ -63,6 +63,17 @@ def test_other_bytes_are_set_aside_and_named(
     assert (downloads / f"{wheel.path.name}.bad").read_bytes() == wheel.path.read_bytes()
 
 
+def test_a_wrong_pin_does_not_cost_a_good_archive(
+    make_wheel: Callable[..., Wheel], registry: Path, tmp_path: Path
+) -> None:
+    wheel = make_wheel(MEMBERS)
+    get(source_of(wheel, "tiny_data/a.txt"), tmp_path)
+    (tmp_path / "out").rename(tmp_path / "first")
+    with pytest.raises(VerificationError):
+        get(replace(source_of(wheel), sha256="0" * 64), tmp_path)
+    assert (tmp_path / "downloads" / wheel.path.name).read_bytes() == wheel.path.read_bytes()
+
+
 def test_a_damaged_cached_wheel_is_fetched_again(
     make_wheel: Callable[..., Wheel], registry: Path, tmp_path: Path
 ) -> None:
@@ -73,7 +84,7 @@ def test_a_damaged_cached_wheel_is_fetched_again(
     (downloads / wheel.path.name).write_bytes(data[:-1] + b"\1")
     folder, said = get(source_of(wheel, "tiny_data/a.txt"), tmp_path)
     assert files_of(folder) == {"tiny_data/a.txt": b"text"}
-    assert "fetching again" in said[0]
+    assert "was not the pinned bytes" in said[1]
     assert (downloads / f"{wheel.path.name}.bad").exists()
 
 

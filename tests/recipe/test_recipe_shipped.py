@@ -8,6 +8,7 @@ import pytest
 
 from instella.data.adapter_names import ADAPTER_NAMES
 from instella.data.adapters import ADAPTERS
+from instella.data.packing import split_options
 from instella.errors import BadUse
 from instella.recipe.check_data import parts_of
 from instella.recipe.derived import check_tokens, parameter_count, trained_tokens
@@ -39,7 +40,8 @@ def test_the_adapter_names_are_those_of_the_adapters() -> None:
 def test_every_adapter_takes_the_options_it_is_given(path: Path, tmp_path: Path) -> None:
     """Adapters check their options when called, before they touch the data."""
     for place, part in parts_of(read_recipe(path)):
-        assert ADAPTERS[part.adapter](part, tmp_path) is not None, place
+        seen, _ = split_options(part)
+        assert ADAPTERS[part.adapter](seen, tmp_path) is not None, place
 
 
 def test_parameters_and_tokens_are_the_published_ones() -> None:

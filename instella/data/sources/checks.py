@@ -28,24 +28,24 @@ def check_hex(value: str, digits: int, what: str) -> str:
     return value
 
 
-def check_hash(path: Path, expected: str) -> None:
-    """Compare a fetched file with its pin; a wrong one is set aside as ``NAME.bad``.
+def check_hash(path: Path, expected: str, downloads: Path) -> None:
+    """Compare a fetched file with its pin; a wrong one becomes ``downloads/NAME.bad``.
 
     Raises:
         VerificationError: names the expected and the found SHA-256.
     """
     found = sha256_file(path)
     if found != expected:
-        bad = quarantine(path)
+        bad = quarantine(path, downloads)
         raise VerificationError(
             f"{path.name}: SHA-256 is {found}, the recipe expects {expected}; "
             f"kept as {bad} for inspection"
         )
 
 
-def quarantine(path: Path) -> Path:
-    """Rename ``path`` to ``NAME.bad`` (an older one is replaced); returns the new path."""
-    bad = path.with_name(path.name + ".bad")
+def quarantine(path: Path, folder: Path) -> Path:
+    """Rename ``path`` to ``folder/NAME.bad`` (an older one is replaced); the new path."""
+    bad = folder / f"{path.name}.bad"
     os.replace(path, bad)
     return bad
 

@@ -87,18 +87,18 @@ def _is_verified(path: Path, entry: dict[str, Any], say: Callable[[str], None]) 
         return False
     if path.stat().st_size == entry["size"] and sha256_file(path) == entry["sha256"]:
         return True
-    say(f"{path.name}: not the pinned bytes, fetching again; kept as {quarantine(path)}")
+    say(f"{path.name}: not the pinned bytes, fetching again; kept as {quarantine(path, path.parent)}")
     return False
 
 
 def _verify(path: Path, entry: dict[str, Any]) -> None:
     size = path.stat().st_size
     if size != entry["size"]:
-        bad = quarantine(path)
+        bad = quarantine(path, path.parent)
         raise VerificationError(
             f"{path.name}: {size} bytes, the lock expects {entry['size']}; kept as {bad}"
         )
-    check_hash(path, entry["sha256"])
+    check_hash(path, entry["sha256"], path.parent)
 
 
 def _download(source: Source, name: str, cache: Path) -> None:

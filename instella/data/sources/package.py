@@ -46,10 +46,8 @@ def _archive(source: Source, downloads: Path, say: Callable[[str], None]) -> Pat
             raise BadUse(f"source of kind package: {value!r} is not a name, version or wheel")
     path = downloads / archive
     with locked(downloads / f"{archive}.lock"):
-        if path.exists():
-            if sha256_file(path) == expected:
-                return path
-            say(f"{archive}: not the pinned bytes, fetching again; kept as {quarantine(path)}")
+        if path.exists() and sha256_file(path) == expected:
+            return path
         say(f"fetching {archive}")
         with tempfile.TemporaryDirectory(dir=downloads, prefix=".fetch-") as temporary:
             _download(f"{name}=={version}", Path(temporary))
@@ -59,8 +57,12 @@ def _archive(source: Source, downloads: Path, say: Callable[[str], None]) -> Pat
                     f"{name}=={version}: the registry gave {', '.join(arrived)}, the recipe "
                     f"expects {archive}; correct the recipe or the registry"
                 )
-            os.replace(Path(temporary) / archive, path)
-        check_hash(path, expected)
+            fetched = Path(temporary) / archive
+            check_hash(fetched, expected, downloads)
+            # Only now: a wrong hash in a recipe must not cost another recipe its archive.
+            if path.exists():
+                say(f"{archive}: was not the pinned bytes; kept as {quarantine(path, downloads)}")
+            os.replace(fetched, path)
     return path
 
 
