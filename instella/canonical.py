@@ -3,7 +3,8 @@
 Every file of an artifact is written here. JSON has sorted keys, no insignificant
 blanks, UTF-8 and one final LF; arrays are ``.npy`` version 1.0 in C order; tensors are
 safetensors with sorted names and the one metadata key that transformers asks for (several
-keys come out of the library in random order, safetensors#66). Text is LF only. A value JSON cannot hold exactly is refused.
+keys come out of the library in random order, safetensors#66). Text is LF only. A value
+that JSON cannot hold exactly is refused.
 """
 
 import hashlib
@@ -16,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from instella.errors import VerificationError
-
-CHUNK_BYTES = 1 << 20
 
 
 def json_bytes(value: Any) -> bytes:
@@ -51,6 +50,18 @@ def read_json(path: Path) -> Any:
     """
     data = path.read_bytes()
     return parse_json(data, str(path))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON-lines file; VerificationError names a bad line."""
+    rows = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            row = parse_json(line, f"{path}, line {number}")
+            if not isinstance(row, dict):
+                raise VerificationError(f"{path}, line {number}: not an object")
+            rows.append(row)
+    return rows
 
 
 def parse_json(data: bytes, where: str) -> Any:
@@ -89,6 +100,15 @@ def write_bytes(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def flush(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

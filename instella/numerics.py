@@ -68,7 +68,7 @@ def apply_environment(
 ) -> None:
     """Drop the variables that steer CPU libraries and set the class's own.
 
-    The GPU classes have no pins yet and leave the environment as it is.
+    The GPU classes have no pins and leave the environment as it is.
 
     Must run before torch or numpy are imported; processes started later inherit it.
 
@@ -116,15 +116,21 @@ def assert_active(name: str) -> None:
     """Check inside the running torch that the class really holds; imports torch.
 
     Raises:
+        BadUse: a GPU class; nothing here puts a network on a GPU, and results of a CPU
+            must not bear such a name.
         VerificationError: a state that would change bits, with what was expected.
     """
     import torch
 
+    if name not in _CPU_CLASSES:
+        raise BadUse(
+            f"numerics class {name}: networks run on CPUs only so far; choose "
+            f"{' or '.join(_CPU_CLASSES)} in the recipe"
+        )
     states: list[tuple[str, object, object]] = [
-        ("default dtype", torch.get_default_dtype(), torch.float32)
+        ("default dtype", torch.get_default_dtype(), torch.float32),
+        ("threads", torch.get_num_threads(), 1),
     ]
-    if name in _CPU_CLASSES:
-        states.append(("threads", torch.get_num_threads(), 1))
     if name == "portable-x86":
         states.append(("ATen kernels", torch.backends.cpu.get_cpu_capability(), "AVX2"))
         # Nothing reports the flush-to-zero bit of the CPU, so a denormal product shows it.

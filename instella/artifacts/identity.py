@@ -47,11 +47,6 @@ class Toolchain:
         return cls(CodeIndex(PACKAGE_FOLDER, cache), lock_hash(), numerics_class, image)
 
 
-def code_hash(kind: str, package: Path = PACKAGE_FOLDER, cache: Path | None = None) -> str:
-    """SHA-256 of the code that stages of ``kind`` use; see ``CodeIndex.code_hash``."""
-    return CodeIndex(package, cache).code_hash(kind)
-
-
 def lock_file(package: Path = PACKAGE_FOLDER) -> Path:
     """The lock file of the project that holds the package.
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from instella.artifacts.manifest import NAME, Entry, Manifest, parse_manifest
-from instella.canonical import json_bytes, sha256_bytes, sha256_file
+from instella.canonical import flush, json_bytes, sha256_bytes, sha256_file
 from instella.errors import VerificationError
 
 READ_ONLY = 0o444
@@ -94,15 +94,6 @@ class Store:
         """Rehash many objects in threads: each bad entry with what was found."""
         files = {self.object_path(entry.sha256): entry for entry in entries}
         return {files[path]: found for path, found in examine_files(files).items()}
-
-    def verify(self, sha256: str, size: int) -> None:
-        """Rehash an object; VerificationError names expected and found."""
-        found = self.examine(Entry(sha256, size))
-        if found is not None:
-            raise VerificationError(
-                f"{self.object_path(sha256)}: expected {describe(Entry(sha256, size))}, "
-                f"found {found}"
-            )
 
     def quarantine(self, sha256: str) -> Path | None:
         """Move a damaged object out of the way; its new path, or None if there is none."""
@@ -230,17 +221,9 @@ def examine_files(
 def _settle(temporary: Path, target: Path, mode: int = READ_ONLY) -> None:
     """Flush a finished file and its new name to the disk; the name appears at once."""
     os.chmod(temporary, mode)
-    _flush(temporary)
+    flush(temporary)
     os.replace(temporary, target)
-    _flush(target.parent)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    flush(target.parent)
 
 
 def _clear_others(folder: Path, manifest: Manifest) -> None:

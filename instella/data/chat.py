@@ -25,11 +25,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from instella.data.documents import Message
+from instella.data.documents import ROLES, Message
 from instella.data.tokenizer import END_OF_TEXT, Encoder, to_uint16
 from instella.errors import VerificationError
-
-ROLES = ("system", "user", "assistant")
 
 # White space around a content stays here, unlike in rows, as in the published template.
 CHAT_TEMPLATE = (

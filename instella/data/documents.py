@@ -6,10 +6,12 @@ files, on other documents or on the machine.
 
 from dataclasses import dataclass
 
+ROLES = ("system", "user", "assistant")
+
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation; ``role`` is user, assistant or system."""
+    """One turn of a conversation; ``role`` is one of ``ROLES``."""
 
     role: str
     content: str

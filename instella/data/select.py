@@ -36,5 +36,10 @@ def is_kept(document: Document, part: Part) -> bool:
     """Whether the share of ``part.fraction`` holds the document."""
     if part.fraction >= 1.0:
         return True
-    digest = hashlib.sha256(f"{part.source}\0{document.key}".encode()).digest()
-    return (int.from_bytes(digest[:8], "big") >> 11) * 2.0**-53 < part.fraction
+    return keyed_share(f"{part.source}\0{document.key}") < part.fraction
+
+
+def keyed_share(key: str) -> float:
+    """A number in [0, 1) from the first 53 bits of the key's SHA-256."""
+    digest = hashlib.sha256(key.encode("utf-8")).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) * 2.0**-53

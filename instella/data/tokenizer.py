@@ -30,7 +30,6 @@ from instella.recipe.settings import Tokenizer
 END_OF_TEXT = "<|endoftext|>"
 PADDING = "<|padding|>"
 LARGEST_ID = 65_535
-FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
 def train_bpe(texts: Iterable[str], settings: Tokenizer) -> bytes:

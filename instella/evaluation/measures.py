@@ -93,7 +93,8 @@ def choice_accuracy(subject: Subject, items: Sequence[Record]) -> list[Record]:
     for item in items:
         context = [encoder.eos_id, *encoder.encode(f"Question: {item['question']}\nAnswer:")]
         choices = [encoder.encode(" " + choice) for choice in item["choices"]]
-        if len(context) + max(map(len, choices)) > length or not all(item["choices"]):
+        fits = len(context) + max(map(len, choices)) <= length
+        if not fits or not all([*choices, *item["choices"]]):
             continue
         kept.append(item)
         rows += [Scored([*context, *choice], len(context)) for choice in choices]

@@ -5,23 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from instella.canonical import parse_json, read_json, write_json, write_jsonl
+from instella.canonical import read_json, read_jsonl, write_json, write_jsonl
 from instella.errors import VerificationError
 from instella.evaluation.statistics import Sample, estimate
 
 Record = dict[str, Any]
-
-
-def read_jsonl(path: Path) -> list[Record]:
-    """Objects of a JSON-lines file; VerificationError names a bad line."""
-    rows = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            row = parse_json(line, f"{path}, line {number}")
-            if not isinstance(row, dict):
-                raise VerificationError(f"{path}, line {number}: not an object")
-            rows.append(row)
-    return rows
 
 
 def read_items(folder: Path, name: str) -> list[Record]:

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from instella.canonical import read_jsonl
 from instella.errors import VerificationError
-from instella.evaluation.records import Record, read_jsonl, read_scores, samples
+from instella.evaluation.records import Record, read_scores, samples
 from instella.evaluation.statistics import Estimate, Sample, difference, estimate
 from instella.recipe.settings import Claim
 
@@ -79,11 +80,20 @@ def judge(claim: Claim, measured: Measured) -> Judged:
     return Judged(claim, value, met)
 
 
-def results(measured: Measured, claims: Sequence[Claim]) -> dict[str, Any]:
-    """Everything the table shows, as plain values."""
+def results(
+    measured: Measured, claims: Sequence[Claim], choices: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Everything the table shows, as plain values.
+
+    Args:
+        measured: where the records lie.
+        claims: statements to judge.
+        choices: for each multiple-choice set its ``metric`` and ``chance``.
+    """
     judged = [judge(claim, measured) for claim in claims]
     return {
         "baseline": read_scores(measured.baseline),
+        "choices": choices,
         "checkpoints": {name: read_scores(folder) for name, folder in measured.checkpoints.items()},
         "claims": [
             {**asdict(item.claim), "measured": asdict(item.measured), "met": item.met}
@@ -103,8 +113,11 @@ def markdown(values: Mapping[str, Any]) -> str:
             f"| {_demand(claim)} | {'yes' if claim['met'] else '**no**'} |"
         )
     for held_out, metric in _columns(values):
-        lines += ["", f"## {held_out}, {metric}", "", "| checkpoint | value | interval | items |"]
-        lines.append("|---|---|---|---|")
+        lines += ["", f"## {held_out}, {metric}", ""]
+        chance = values["choices"].get(held_out, {}).get("chance")
+        if chance is not None:
+            lines += [f"Guessing scores {chance:g}.", ""]
+        lines += ["| checkpoint | value | interval | items |", "|---|---|---|---|"]
         rows = {UNIGRAM: values["baseline"], **values["checkpoints"]}
         for name, scores in rows.items():
             figure = scores.get(held_out, {}).get(metric)
@@ -119,7 +132,8 @@ def _columns(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     found: dict[tuple[str, str], None] = {}
     for scores in values["checkpoints"].values():
         for held_out, metrics in scores.items():
-            for metric in metrics:
+            chosen = values["choices"].get(held_out, {}).get("metric")
+            for metric in metrics if chosen is None else [chosen]:
                 found[held_out, metric] = None
     return sorted(found)
 

@@ -23,7 +23,7 @@ MEANT_FOR = {
     "temperature": ("problem",),
     "top_p": ("problem",),
     "metric": ("choice",),
-    "chance": ("choice", "preference"),
+    "chance": ("choice",),
 }
 
 

@@ -1,5 +1,7 @@
 """Checks of the network and the training stages that span several settings."""
 
+from typing import Any
+
 from instella.recipe.fields import Place, Places, suggestion
 from instella.recipe.graph import checkpoints
 from instella.recipe.settings import Policy, Recipe, Schedule, Training
@@ -12,7 +14,7 @@ def check_training(recipe: Recipe, places: Places) -> None:
     for stage in recipe.stages.__dataclass_fields__:
         settings = getattr(recipe.stages, stage)
         _check_batches(settings.training, ("stages", stage, "training"), places)
-        _check_optimizer(settings.training, ("stages", stage, "training"), places)
+        _check_optimizer(settings, ("stages", stage, "training"), places)
         _check_init(recipe, stage, places)
         _check_lengths(recipe, stage, places)
         if isinstance(settings, Policy):
@@ -62,7 +64,8 @@ def _check_batches(training: Training, place: Place, places: Places) -> None:
         raise places.error((*place, "global_batch"), what, cure)
 
 
-def _check_optimizer(training: Training, place: Place, places: Places) -> None:
+def _check_optimizer(settings: Any, place: Place, places: Places) -> None:
+    training: Training = settings.training
     for name in ("beta1", "beta2"):
         if getattr(training.optimizer, name) >= 1.0:
             what = "is 1, which divides by zero at the first update"
@@ -71,8 +74,13 @@ def _check_optimizer(training: Training, place: Place, places: Places) -> None:
     if schedule.warmup_ratio is not None and schedule.warmup_steps:
         what = f"and warmup_steps {schedule.warmup_steps} are both set"
         raise places.error((*place, "schedule", "warmup_ratio"), what, "remove one")
-    if training.max_steps is not None and schedule.warmup_steps > training.max_steps:
-        what = f"is {schedule.warmup_steps}, more than max_steps {training.max_steps}"
+    if training.max_steps is None:
+        return
+    updates = training.max_steps
+    if isinstance(settings, Policy):  # its max_steps counts rollout steps of several updates
+        updates *= settings.prompts_per_step * settings.samples_per_prompt // training.global_batch
+    if schedule.warmup_steps > updates:
+        what = f"is {schedule.warmup_steps}, more than the {updates} updates"
         raise places.error((*place, "schedule", "warmup_steps"), what, "write fewer")
 
 

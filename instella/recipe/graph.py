@@ -137,6 +137,11 @@ def _add_evaluation(recipe: Recipe, add: Any) -> None:
     settings = {
         "claims": evaluation.claims,
         "checkpoints": checkpoints(recipe),
+        "choices": {
+            name: {"metric": item.metric, "chance": item.chance}
+            for name, item in evaluation.sets.items()
+            if item.kind == "choice"
+        },
         **common,
     }
     add("results", "results", settings, measured)

@@ -43,7 +43,9 @@ _WARM_UP = (
     (r"1\pm\sqrt{2}", r"1.5, 2!"),
     (r"y = 2x+3", r"2x-y=-3"),
 )
-_READ_ONLY_ROOTS = tuple({os.path.realpath(path) for path in (sys.prefix, sys.base_prefix)})
+_READ_ONLY_ROOTS = tuple(
+    os.path.join(os.path.realpath(path), "") for path in (sys.prefix, sys.base_prefix)
+)
 _FORBIDDEN = ("os.", "shutil.", "subprocess.", "socket.", "ctypes.", "pty.", "tempfile.")
 _ALLOWED = ("os.listdir", "os.scandir")
 

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from instella.canonical import read_jsonl
 from instella.data.tokenizer import Encoder
 from instella.errors import VerificationError
 from instella.recipe import settings
 from instella.rollout.generate import Parts, generate
-from instella.training.checkpoint import read_lines
 from instella.training.projection import needed_columns, network_logprobs
 from instella.training.reduction import Group
 
@@ -37,7 +37,7 @@ def read_prompts(path: Path, vocab_size: int) -> list[Prompt]:
         VerificationError: a line without key, ids or answer, or an id the network lacks.
     """
     prompts = []
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(read_jsonl(path), 1):
         try:
             prompt = Prompt(str(line["key"]), tuple(map(int, line["ids"])), str(line["answer"]))
         except (KeyError, TypeError, ValueError) as error:

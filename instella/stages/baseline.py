@@ -4,7 +4,8 @@ Add-one smoothed counts of the packed training tokens of stage 1; the tokens pre
 are those that the text measure predicts.
 """
 
-import math
+from decimal import Decimal
+from functools import cache
 
 import numpy as np
 
@@ -29,8 +30,14 @@ def run(job: Job) -> None:
         records = []
         for item in read_items(job.inputs["heldout"], name):
             predicted = text_ids(encoder, item["text"], settings.sequence_length)[1:]
-            loss = sum(math.log(total) - math.log(int(counts[token])) for token in predicted)
+            loss = sum(_log(total) - _log(int(counts[token])) for token in predicted)
             figures = {"loss": [loss, float(len(predicted))]}
             records.append({"key": item["key"], "cluster": item["key"], "figures": figures})
         measured[name] = records
     write_scores(job.output, measured, job.settings["bootstrap"], job.settings["seed"])
+
+
+@cache
+def _log(count: int) -> float:
+    """Natural logarithm rounded once; the C library's last bit depends on its version."""
+    return float(Decimal(count).ln())

@@ -10,7 +10,7 @@ def run(job: Job) -> None:
     settings = job.settings
     folders = {name: job.inputs[name] for name in settings["checkpoints"]}
     measured = Measured(folders, job.inputs["baseline"], settings["bootstrap"], settings["seed"])
-    values = results(measured, settings["claims"])
+    values = results(measured, settings["claims"], settings["choices"])
     write_json(job.output / "results.json", values)
     write_bytes(job.output / "table.md", markdown(values).encode("utf-8"))
     missed = [claim["about"] for claim in values["claims"] if not claim["met"]]

@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 
 from instella.artifacts.job import Job
 from instella.canonical import write_json
-from instella.data.chat import CHAT_TEMPLATE, ROLES, prompt_ids, role_tag, with_suffix
+from instella.data.chat import CHAT_TEMPLATE, prompt_ids, role_tag, with_suffix
 from instella.data.contamination import Guard
+from instella.data.documents import ROLES
 from instella.data.ledger import Ledger
 from instella.data.packing import documents_of, plain_text, split_options
 from instella.data.tokenizer import load, train_bpe, write_folder

@@ -6,7 +6,6 @@ so ``step-NNNNNNNN`` appears only when it is complete. It holds ``model.safetens
 of the others and of itself. Nothing is pickled.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -50,7 +49,7 @@ class Checkpoint:
 
     def lines(self) -> list[dict[str, Any]]:
         """The step lines written so far."""
-        return read_lines(self.folder / STEPS)
+        return canonical.read_jsonl(self.folder / STEPS)
 
 
 def save(
@@ -85,12 +84,12 @@ def save(
     }
     digest = canonical.sha256_bytes(canonical.json_bytes(state))
     canonical.write_json(draft / STATE, {"state": state, "sha256": digest})
-    _flush_folder(draft)
+    canonical.flush(draft)
     target = folder / name
     if target.exists():
         shutil.rmtree(target)
     draft.rename(target)
-    _flush_folder(folder)
+    canonical.flush(folder)
     _prune(folder, step)
     return target
 
@@ -144,12 +143,6 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         raise VerificationError(f"{path}: not a readable safetensors file: {error}") from None
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Step lines of a ``steps.jsonl``."""
-    lines = path.read_bytes().splitlines()
-    return [canonical.parse_json(line, f"{path}:{n}") for n, line in enumerate(lines, 1)]
-
-
 def _name(step: int) -> str:
     return f"step-{step:08d}"
 
@@ -172,11 +165,3 @@ def _remove_unfinished(folder: Path) -> None:
     for path in folder.iterdir():
         if path.name.startswith(_UNFINISHED):
             shutil.rmtree(path)
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

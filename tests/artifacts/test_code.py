@@ -174,8 +174,9 @@ def test_every_stage_of_the_real_package_has_a_hash(tmp_path: Path) -> None:
     )
     script = (
         "import json, sys\nfrom pathlib import Path\n"
-        "from instella.artifacts.identity import code_hash\n"
-        f"print(json.dumps([code_hash(kind) for kind in {kinds!r}]))\n"
+        "from instella.artifacts.code import CodeIndex\n"
+        "index = CodeIndex(Path('instella'))\n"
+        f"print(json.dumps([index.code_hash(kind) for kind in {kinds!r}]))\n"
         "assert not {'torch', 'numpy'} & set(sys.modules)\n"
     )
     done = subprocess.run(

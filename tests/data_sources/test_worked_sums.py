@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from instella.data.adapters import read
-from instella.data.adapters.worked_sums import Sum, keyed_share, worked_steps
+from instella.data.adapters.worked_sums import Sum, worked_steps
 from instella.data.documents import Conversation, Document, Problem, Text
+from instella.data.select import keyed_share
 from instella.errors import BadUse, VerificationError
 from instella.recipe.settings import Part
 

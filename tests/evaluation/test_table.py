@@ -68,12 +68,12 @@ def test_a_set_that_was_not_measured_is_named(measured):
 
 
 def test_table_shows_claims_and_figures(measured):
-    values = results(measured, (claim(stage="pretrain_stage1", at_most=4.0),))
+    values = results(measured, (claim(stage="pretrain_stage1", at_most=4.0),), {})
     text = markdown(values)
     assert "| a claim | 5.0000 | [5.0000, 5.0000] | at most 4 | **no** |" in text
     assert "| unigram | 6.0000 |" in text
 
 
 def test_results_are_canonical_values(measured, tmp_path):
-    write_json(tmp_path / "results.json", results(measured, (claim(stage="pretrain_stage1"),)))
+    write_json(tmp_path / "results.json", results(measured, (claim(stage="pretrain_stage1"),), {}))
     assert (tmp_path / "results.json").read_bytes().endswith(b"}\n")

@@ -8,10 +8,10 @@ from model_helpers import SMALL, randomize, run_python
 
 from instella.canonical import sha256_bytes
 from instella.errors import BadUse
-from instella.network.cache import StaticCache
 from instella.network.network import Instella, RMSNorm
 from instella.network.rope import rope_table, rotate
 from instella.recipe.settings import Model
+from instella.rollout.cache import RowCache
 
 INSTELLA_3B = Model(2560, 6912, 36, 32, 50304, 4096)
 
@@ -82,25 +82,19 @@ def test_mask_and_positions_give_left_padding_its_meaning(network):
     torch.testing.assert_close(out[:, 3:], network(x), rtol=1e-5, atol=1e-5)
 
 
-def test_static_cache_equals_the_whole_sequence(network):
+def test_cached_tokens_equal_the_whole_sequence(network):
     x, length = ids(2, 10), 16
     whole = network(x)
-    cache = StaticCache(SMALL, batch=2, length=length)
+    cache = RowCache(length)
     done = 0
     for tokens in (4, 1, 1, 3, 1):
         positions = torch.arange(done, done + tokens)
-        mask = (torch.arange(length) <= positions[:, None]).view(1, 1, tokens, length)
+        keys = length if done else tokens
+        mask = (torch.arange(keys) <= positions[:, None]).view(1, 1, tokens, keys)
         out = network(x[:, done : done + tokens], positions, mask, cache)
         torch.testing.assert_close(out, whole[:, done : done + tokens], rtol=1e-5, atol=2e-5)
         cache.advance(tokens)
         done += tokens
-
-
-def test_static_cache_refuses_what_does_not_fit():
-    cache = StaticCache(SMALL, batch=1, length=4)
-    cache.advance(3)
-    with pytest.raises(BadUse, match="length 4"):
-        cache.update(torch.zeros(1, 2, 2, 16), torch.zeros(1, 2, 2, 16), 0)
 
 
 def test_norm_is_computed_in_float32_and_cast_before_the_weight():

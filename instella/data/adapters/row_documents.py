@@ -18,11 +18,17 @@ from typing import TypeVar
 
 from instella.data.adapters.options import Options
 from instella.data.adapters.rows import Row, read_rows
-from instella.data.documents import Choice, Conversation, Message, Preference, Problem, Text
+from instella.data.documents import (
+    ROLES,
+    Choice,
+    Conversation,
+    Message,
+    Preference,
+    Problem,
+    Text,
+)
 from instella.errors import VerificationError
 from instella.recipe.settings import Part
-
-ROLES = ("system", "user", "assistant")
 
 D = TypeVar("D")
 

@@ -24,7 +24,6 @@ Options
                      The answer of a ``problem`` is always right.
 """
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from instella.canonical import parse_json
 from instella.data.adapters.files import lines, member
 from instella.data.adapters.options import Options
 from instella.data.documents import Conversation, Document, Message, Problem, Text
+from instella.data.select import keyed_share
 from instella.errors import VerificationError
 from instella.recipe.settings import Part
 
@@ -147,12 +147,6 @@ def is_held_out(item: Sum, wanted: Wanted) -> bool:
     if len(item.terms) < wanted.heldout_terms:
         return False
     return keyed_share("worked_sums" + item.text) < wanted.heldout_fraction
-
-
-def keyed_share(key: str) -> float:
-    """A number in [0, 1) from the first 53 bits of the key's SHA-256."""
-    digest = hashlib.sha256(key.encode("utf-8")).digest()
-    return (int.from_bytes(digest[:8], "big") >> 11) * 2.0**-53
 
 
 def _document(item: Sum, key: str, wanted: Wanted) -> Document:

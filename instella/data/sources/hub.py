@@ -87,7 +87,9 @@ def _is_verified(path: Path, entry: dict[str, Any], say: Callable[[str], None]) 
         return False
     if path.stat().st_size == entry["size"] and sha256_file(path) == entry["sha256"]:
         return True
-    say(f"{path.name}: not the pinned bytes, fetching again; kept as {quarantine(path, path.parent)}")
+    say(
+        f"{path.name}: not the pinned bytes, fetching again; kept as {quarantine(path, path.parent)}"
+    )
     return False
 
 
