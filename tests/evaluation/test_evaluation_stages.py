@@ -78,7 +78,9 @@ def run_folder(tmp_path_factory, inputs):
         Claim("solved", "problem", "pass@1", "dpo", at_least=0.5),
     )
     folders = {name: base / name for name in ("sft", "dpo", "baseline")}
-    task = job(base / "results", folders, claims=claims, checkpoints=("sft", "dpo"), choices=CHOICES)
+    task = job(
+        base / "results", folders, claims=claims, checkpoints=("sft", "dpo"), choices=CHOICES
+    )
     results.run(task)
     return base
 
@@ -151,7 +153,9 @@ def test_results_say_which_claim_is_missed(run_folder, tmp_path):
     folders = {name: run_folder / name for name in ("sft", "baseline")}
     claims = (Claim("never", "text", "loss", "sft", at_most=0.0),)
     stream = io.StringIO()
-    results.run(job(tmp_path / "out", folders, stream, claims=claims, checkpoints=("sft",), choices={}))
+    results.run(
+        job(tmp_path / "out", folders, stream, claims=claims, checkpoints=("sft",), choices={})
+    )
     assert stream.getvalue() == "stage: claim not met: never\n"
 
 

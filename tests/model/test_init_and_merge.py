@@ -76,7 +76,9 @@ def test_mean_of_the_published_script():
     for name, tensor in want.items():
         assert mean[name].dtype == tensor.dtype
         largest = torch.stack([state[name].abs() for state in states]).amax(0)
-        assert bool(((mean[name] - tensor).abs() <= np.spacing(largest.numpy())).all()), name
+        assert bool(((mean[name] - tensor).abs().numpy() <= np.spacing(largest.numpy())).all()), (
+            name
+        )
 
 
 def test_mean_is_rounded_once():
