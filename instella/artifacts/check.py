@@ -13,7 +13,7 @@ from instella.artifacts.identity import Toolchain, identity_key
 from instella.artifacts.lineage import dependants, holders
 from instella.artifacts.manifest import NAME, Entry, Manifest, read_manifest
 from instella.artifacts.stamps import Stamps
-from instella.artifacts.store import Store, describe, examine_files
+from instella.artifacts.store import Store, describe, examine_files, state_of
 from instella.canonical import json_bytes, sha256_bytes
 from instella.errors import Incomplete, VerificationError
 from instella.recipe.graph import Stage
@@ -46,13 +46,18 @@ class Fault:
     dependants: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        text = f"{self.stage}: {self.kind}: {self.file}: expected {self.expected}, "
-        text += f"found {self.found}"
+        # A foreign file may have any name; shown as it is, it could end the line.
+        stage, file = (_printable(name) for name in (self.stage, self.file))
+        text = f"{stage}: {self.kind}: {file}: expected {self.expected}, found {self.found}"
         if self.kind == MISSING or not self.dependants:
             return text
         more = len(self.dependants) - SHOWN
         names = ", ".join(self.dependants[:SHOWN]) + (f" and {more} more" if more > 0 else "")
         return f"{text}; read by {names}"
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() else ascii(name)
 
 
 def root(results: Path, graph: Mapping[str, Stage]) -> str:
@@ -200,9 +205,8 @@ def _bytes(
 
 
 def _same_inode(view: Path, stored: Path) -> bool:
-    try:
-        left, right = view.lstat(), stored.lstat()
-    except (FileNotFoundError, NotADirectoryError):
+    left, right = state_of(view), state_of(stored)
+    if left is None or right is None:
         return False
     return (left.st_dev, left.st_ino) == (right.st_dev, right.st_ino)
 

@@ -260,6 +260,9 @@ class _Execution:
         path = self.workspace.manifest(self.stage.name)
         data = manifest.to_bytes()
         with self.store.lock("view-" + sha256_bytes(str(path.absolute()).encode())):
+            if path.parent.is_symlink():
+                # What it leads to is not the run's own, so nothing there is removed.
+                path.parent.unlink()
             if path.is_symlink() or (path.is_file() and path.read_bytes() != data):
                 path.unlink()
             self.store.place(manifest, path.parent)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from instella.artifacts.manifest import Entry
-from instella.artifacts.store import Store, examine_file, examine_files
+from instella.artifacts.store import Store, examine_file, examine_files, state_of
 
 # File times come from the kernel's tick (4 to 10 ms): a change within one tick of the
 # stamp would show the same times, so states younger than this are not trusted.
@@ -39,20 +39,19 @@ class Stamps:
         if states:
             time.sleep(SETTLE_NS / 1e9)
         for path, (entry, before) in states.items():
-            with suppress(FileNotFoundError):
-                now = path.lstat()
-                if same_file(now, before):
-                    self._write(entry, now)
+            now = state_of(path)
+            if now is not None and same_file(now, before):
+                self._write(entry, now)
 
     def _rehash(self, path: Path, entry: Entry) -> str | None:
-        with suppress(FileNotFoundError):
-            before = path.lstat()
-            found = examine_file(path, entry)
+        before = state_of(path)
+        found = examine_file(path, entry)
+        if found is None and before is not None:
+            after = state_of(path)
             settled = time.time_ns() - before.st_ctime_ns > SETTLE_NS
-            if found is None and settled and _state(path.lstat()) == _state(before):
+            if settled and after is not None and _state(after) == _state(before):
                 self._write(entry, before)
-            return found
-        return "nothing"
+        return found
 
     def _matches(self, path: Path, entry: Entry) -> bool:
         try:

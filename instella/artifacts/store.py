@@ -10,6 +10,7 @@
 Every file gets its final name by one rename, after its bytes are on the disk.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -25,6 +26,8 @@ from instella.canonical import flush, json_bytes, sha256_bytes, sha256_file
 from instella.errors import VerificationError
 
 READ_ONLY = 0o444
+# What a path says that leads nowhere: a folder on it is missing, a file, or a link to itself.
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Store:
@@ -194,11 +197,20 @@ def describe(entry: Entry) -> str:
     return f"sha256 {entry.sha256} of {entry.size} bytes"
 
 
+def state_of(path: Path) -> os.stat_result | None:
+    """State of what lies at a path, links not followed; None if the path leads nowhere."""
+    try:
+        return path.lstat()
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise
+
+
 def examine_file(path: Path, entry: Entry) -> str | None:
     """Rehash a file: None if it holds the entry's bytes, else what it is."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
+    status = state_of(path)
+    if status is None:
         return "nothing"
     if not stat.S_ISREG(status.st_mode):
         return "something that is not a plain file"

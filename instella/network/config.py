@@ -1,5 +1,6 @@
 """``config.json`` of a published folder: its keys, and the settings they stand for."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -19,6 +20,8 @@ _FIXED: dict[str, Any] = {
     "tie_word_embeddings": False,
     "rope_scaling": None,
 }
+# Layers are built before the tensors are counted; the published networks have 36.
+_MAX_LAYERS = 1024
 _INTEGERS = [field.name for field in fields(Model) if field.type in (int, "int")]
 
 
@@ -72,6 +75,8 @@ def settings_of(config: Any, where: str) -> Model:
         if found != wanted:
             raise VerificationError(f"{where}: {key} is {found!r}; this network needs {wanted!r}")
     shape = {name: _integer(flat, name, where) for name in _INTEGERS}
+    if shape["num_hidden_layers"] > _MAX_LAYERS:
+        raise VerificationError(f"{where}: num_hidden_layers is more than {_MAX_LAYERS}")
     if flat.get("num_key_value_heads") not in (None, shape["num_attention_heads"]):
         raise VerificationError(f"{where}: num_key_value_heads must equal num_attention_heads")
     return Model(
@@ -105,6 +110,10 @@ def _integer(config: Mapping[str, Any], key: str, where: str) -> int:
 
 def _positive(config: Mapping[str, Any], key: str, where: str) -> float:
     value = config.get(key)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+    if (
+        not isinstance(value, (int, float))
+        or isinstance(value, bool)
+        or not 0 < value <= sys.float_info.max
+    ):
         raise VerificationError(f"{where}: {key} is {value!r}; a positive number is needed")
     return float(value)

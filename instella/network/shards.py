@@ -22,6 +22,8 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 # The library's own limit for a header; a larger one is refused before it is read.
 _MAX_HEADER_BYTES = 100_000_000
+# What Linux file systems take.
+_MAX_NAME_BYTES = 255
 
 
 def read_state(folder: Path, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
@@ -58,10 +60,16 @@ def _files(folder: Path, wanted: set[str]) -> dict[Path, set[str]]:
     _refuse_difference(str(index), set(places), wanted)
     files: dict[Path, set[str]] = {}
     for name, file in sorted(places.items()):
-        if not isinstance(file, str) or Path(file).name != file or file in ("", ".."):
+        if not isinstance(file, str) or not _is_name(file):
             raise VerificationError(f"{index}: {name}: {file!r} is not a file of this folder")
         files.setdefault(folder / file, set()).add(name)
     return files
+
+
+def _is_name(text: str) -> bool:
+    """A name that a file of a folder can have."""
+    plain = Path(text).name == text and text not in ("", "..") and text.isprintable()
+    return plain and len(text.encode()) <= _MAX_NAME_BYTES
 
 
 def _refuse_difference(where: str, found: set[str], wanted: set[str]) -> None:

@@ -5,6 +5,7 @@ start. Every fault is one ``BadUse`` line: file, line, what is wrong, what to do
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -79,10 +80,17 @@ def _given(value: Any) -> Node:
 def _check_placement(placement: Placement, places: Places) -> None:
     for name in ("recipe", "results", "store", "downloads"):
         value = getattr(placement, name)
-        if not value or "\0" in value:
+        if not value or any(character < " " for character in value):
             raise places.error((name,), "is not a path", "name a file or folder")
+        if value.startswith("~"):
+            raise places.error((name,), "begins with ~, which stays as it is", "write it in full")
+    if set("{}") & set(placement.results):
+        raise places.error(("results",), "holds a brace", "name a folder without { and }")
+    if placement.ranks & (placement.ranks - 1):
+        what = f"is {placement.ranks}, not a power of two"
+        raise places.error(("ranks",), what, "write 1, 2, 4, 8 and so on")
     for name in ("results", "store", "downloads"):
         folder = Path(getattr(placement, name))
-        file = next((item for item in (folder, *folder.parents) if item.is_file()), None)
-        if file is not None:
-            raise places.error((name,), f"{file} is a file, not a folder", "name a folder")
+        found = next((item for item in (folder, *folder.parents) if os.path.lexists(item)), None)
+        if found is not None and not found.is_dir():
+            raise places.error((name,), f"{found} is not a folder", "name a folder")

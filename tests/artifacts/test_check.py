@@ -125,6 +125,30 @@ def test_views_are_checked(project: Project, scope: Callable[[Project], list[Fau
     assert scope(project) == []
 
 
+@pytest.mark.parametrize("scope", [check, full])
+@pytest.mark.parametrize("obstacle", ["file", "link to itself"])
+def test_what_stands_in_place_of_a_folder_is_a_fault(
+    project: Project, scope: Callable[[Project], list[Fault]], obstacle: str
+) -> None:
+    objects = stored(project, "total", "total.txt").parent
+    for folder in (project.results / "source" / "deep", objects):
+        shutil.rmtree(folder)
+        if obstacle == "file":
+            folder.write_text("no folder")
+        else:
+            folder.symlink_to(folder.name)
+    found = [(fault.stage, fault.kind, fault.file, fault.found) for fault in scope(project)]
+    assert ("source", "view", "deep/licence.txt", "nothing") in found
+    assert ("total", "bytes", "total.txt", "nothing") in found
+
+
+def test_a_foreign_name_cannot_fake_a_line(project: Project) -> None:
+    for name in (b"a\nclean: 4 stages", b"\xff"):
+        (project.results / "words" / os.fsdecode(name)).write_text("")
+    lines = [str(fault) for fault in full(project)]
+    assert len(lines) == 2 and all(line.isprintable() and line.isascii() for line in lines)
+
+
 def test_a_copied_view_is_as_good_as_a_link(project: Project) -> None:
     view = project.results / "words" / "words.txt"
     data = view.read_bytes()

@@ -202,6 +202,22 @@ def test_deleted_and_altered_views_are_mended(project: Project) -> None:
     assert (view / "deep" / "licence.txt").read_text() == "toy\n"
 
 
+def test_a_link_in_place_of_a_view_is_replaced_and_not_followed(
+    project: Project, tmp_path: Path
+) -> None:
+    project.run_all()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine.txt").write_text("mine")
+    (elsewhere / "manifest.json").write_text("mine too")
+    shutil.rmtree(project.results / "side")
+    (project.results / "side").symlink_to(elsewhere)
+    before = project.run("side")
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["manifest.json", "mine.txt"]
+    assert not (project.results / "side").is_symlink()
+    assert project.workspace.manifest("side").read_bytes() == before.to_bytes()
+
+
 def test_touch_copy_and_move_rerun_nothing(project: Project, tmp_path: Path) -> None:
     project.run_all()
     before = project.manifest_bytes()

@@ -81,6 +81,34 @@ def test_a_flipped_bit_in_a_member_is_noticed(tmp_path: Path) -> None:
         extract(path, ["text"], tmp_path)
 
 
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=str
+)
+def test_a_broken_stream_of_any_method_is_noticed(method: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", method) as file:
+        file.writestr("text", b"many bytes " * 1000)
+    data = bytearray(path.read_bytes())
+    data[45:60] = b"\xff" * 15
+    path.write_bytes(data)
+    with pytest.raises(VerificationError, match=r"a\.zip: damaged"):
+        extract(path, ["text"], tmp_path)
+
+
+def test_any_altered_byte_is_harmless_or_noticed(tmp_path: Path) -> None:
+    good = zip_of(tmp_path / "a.zip", [("text", b"x" * 100)]).read_bytes()
+    for place in range(len(good)):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        path = folder / "a.zip"
+        path.write_bytes(good[:place] + b"\xff" + good[place + 1 :])
+        try:
+            extract(path, ["text"], folder)
+        except VerificationError:
+            continue
+        assert (folder / "text").read_bytes() == b"x" * 100
+
+
 @pytest.mark.parametrize("data", [b"", b"no zip at all", b"PK\x05\x06"])
 def test_no_zip(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(data)

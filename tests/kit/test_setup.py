@@ -1,8 +1,11 @@
 """Setting up: what is found, what is refused in one line, and what a second call does."""
 
 import os
+import shutil
 import signal
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -152,3 +155,33 @@ def test_launcher_of_the_command_line(kit: Kit) -> None:
     assert os.access(kit.folder / ".venv/bin/instella", os.X_OK)
     pth = kit.folder / ".venv/lib/python3.11/site-packages/instella.pth"
     assert (pth.parent / pth.read_text().strip()).resolve() == kit.folder.resolve()
+
+
+def test_launcher_takes_no_module_from_elsewhere(kit: Kit, tmp_path: Path) -> None:
+    kit.add_python()
+    kit.run("setup")
+    link = tmp_path / "link to instella"
+    link.symlink_to(kit.folder / ".venv/bin/instella")
+    subprocess.run([link, "stages"], cwd=kit.folder, check=True)
+    assert kit.calls()[-1] == "-I -X utf8 -m instella stages"
+
+
+def test_link_to_kit_touches_nothing_beside_the_link(kit: Kit, tmp_path: Path) -> None:
+    kit.add_python()
+    elsewhere = tmp_path / "home"
+    (elsewhere / ".venv").mkdir(parents=True)
+    (elsewhere / "kit").symlink_to(kit.folder / "kit")
+    link = Kit(elsewhere, kit.bin)
+    assert link.run("setup")[0] == 0
+    assert kit.installs() == RUN_LOCKS
+    assert sorted(path.name for path in elsewhere.rglob("*")) == [".venv", "kit"]
+
+
+def test_kit_alone_is_refused(kit: Kit) -> None:
+    kit.add_python()
+    shutil.rmtree(kit.folder / "requirements")
+    (kit.folder / ".venv").mkdir()
+    code, _, err = kit.run("setup")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "no requirements/run.lock" in err
+    assert (kit.folder / ".venv").is_dir()

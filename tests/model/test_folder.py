@@ -113,6 +113,8 @@ def test_dtype_key_of_transformers_4_is_read(folder):
         ({"rope_parameters": {"rope_type": "yarn"}}, "yarn"),
         ({"rope_parameters": {"rope_theta": 5.0}}, "disagree"),
         ({"rope_theta": -1.0}, "rope_theta"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps"),
+        ({"num_hidden_layers": 2**31 - 1}, "num_hidden_layers"),
         ({"hidden_size": "32"}, "hidden_size"),
         ({"hidden_size": True}, "hidden_size"),
         ({"dtype": "bfloat16"}, "dtype"),
@@ -126,6 +128,15 @@ def test_wrong_configurations_are_refused(folder, changes, word):
     with pytest.raises(VerificationError, match=word) as caught:
         load_folder(folder, "native-cpu")
     assert "\n" not in str(caught.value)
+
+
+def test_a_number_too_large_for_a_float_is_refused(folder):
+    path = folder / "config.json"
+    theta = f'"rope_theta":{json.loads(path.read_text())["rope_theta"]}'
+    assert theta in path.read_text()
+    path.write_text(path.read_text().replace(theta, '"rope_theta":1e999'))
+    with pytest.raises(VerificationError, match="rope_theta is inf"):
+        load_folder(folder, "native-cpu")
 
 
 def test_missing_files_are_refused(folder, tmp_path):
@@ -164,7 +175,10 @@ def test_mixed_and_foreign_dtypes_are_refused(folder):
         load_folder(folder, "native-cpu")
 
 
-@pytest.mark.parametrize("place", ["../model-1-of-2.safetensors", "/etc/passwd", "..", "", 7])
+@pytest.mark.parametrize(
+    "place",
+    ["../model-1-of-2.safetensors", "/etc/passwd", "..", "", 7, "a" * 300, "a\0b", "\ud800"],
+)
 def test_files_outside_the_folder_are_refused(folder, place):
     index = shard(folder)
     index["weight_map"]["lm_head.weight"] = place

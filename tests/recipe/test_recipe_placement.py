@@ -56,6 +56,11 @@ def test_an_option_can_give_what_the_file_lacks(tmp_path: Path) -> None:
         ),
         ("recipe: a\nranks: 0\n", {}, "config.yaml:2: ranks is 0, too small; write 1 or more"),
         ("recipe: ''\n", {}, "config.yaml:1: recipe is not a path; name a file or folder"),
+        ("recipe: a\nranks: 6\n", {}, "config.yaml:2: ranks is 6, not a power of two"),
+        ("recipe: a\n", {"results": "a\nb"}, "option for CONFIG: results is not a path"),
+        ("recipe: a\nstore: ~/store\n", {}, "config.yaml:2: store begins with ~"),
+        ("recipe: a\nresults: r{x}\n", {}, "config.yaml:2: results holds a brace"),
+        ("recipe: a\n", {"store": "/dev/null/x"}, "store /dev/null is not a folder"),
         ("recipe: a\n", {"ranks": "two"}, "option for CONFIG: ranks must be a whole number"),
         ("recipe: a\n", {"ranks": True}, "option for CONFIG: ranks must be a whole number"),
         ("recipe: a\n", {"rank": 2}, "option for CONFIG: unknown setting 'rank'"),
@@ -71,3 +76,10 @@ def test_a_fault_names_line_or_option(
         read_placement(path, **options)
     assert message.replace("CONFIG", str(path)) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_link_that_leads_nowhere_is_no_folder(tmp_path: Path) -> None:
+    path = config(tmp_path, "recipe: a\n")
+    (tmp_path / "results").symlink_to("nowhere")
+    with pytest.raises(BadUse, match="results is not a folder"):
+        read_placement(path, results=str(tmp_path / "results"))

@@ -66,6 +66,12 @@ def test_altered_bytes_are_named_and_made_again(tree: Tree) -> None:
     assert NOTHING in again.stdout and not faults(again.stdout)
 
 
+def test_a_folder_written_in_two_ways_is_one(tree: Tree) -> None:
+    done = tree.snakemake("-n", "--config", "results=.//results/", "--", HELDOUT)
+    assert done.returncode == 0 and NOTHING in done.stdout, done.stdout
+    assert "redundant" not in done.stdout
+
+
 @pytest.mark.parametrize("options", [["--lint"], ["--summary"], ["--touch", HELDOUT]])
 def test_other_modes_leave_altered_results_alone(tree: Tree, options: list[str]) -> None:
     damage(tree)

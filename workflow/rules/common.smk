@@ -36,7 +36,8 @@ try:
 except KitError as error:
     in_one_line(error)
 
-RESULTS = f"{PLACEMENT.results}/{RECIPE.name}"
+# As a Path, since Snakemake takes ./results/ and results for two things.
+RESULTS = str(Path(PLACEMENT.results, RECIPE.name))
 
 # The placement as the command line gets it: config.yaml with the overrides in it.
 PLACEMENT_JSON = json_bytes(asdict(PLACEMENT))
@@ -127,8 +128,9 @@ def remove_altered_summaries():
         text = root(Path(RESULTS), GRAPH)
     except Incomplete:
         return  # The root is made anew with the stages that are missing.
-    if Path(RESULTS, "root").is_file() and Path(RESULTS, "root").read_text() != f"{text}\n":
-        Path(RESULTS, "root").unlink()
+    summary = Path(RESULTS, "root")
+    if summary.is_file() and summary.read_bytes() != f"{text}\n".encode("ascii"):
+        summary.unlink()
 
 
 def closing_words():

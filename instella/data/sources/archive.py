@@ -1,5 +1,7 @@
 """Takes files out of a zip archive that nobody has to trust."""
 
+import errno
+import lzma
 import stat
 import zipfile
 import zlib
@@ -13,6 +15,7 @@ MAX_MEMBER_BYTES = 4 << 30
 MAX_TOTAL_BYTES = 16 << 30
 CHUNK_BYTES = 1 << 20
 ENCRYPTED = 0x1
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
 
 def extract(archive: Path, patterns: Iterable[str], folder: Path) -> None:
@@ -36,7 +39,10 @@ def extract(archive: Path, patterns: Iterable[str], folder: Path) -> None:
             _check_sizes([entries[name] for name in wanted], where)
             for name in wanted:
                 _write(file, entries[name], folder / name, where)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (*_DAMAGE, OSError) as error:
+        # bz2 reports bad data without a number, a wrong offset ends in a seek that is invalid.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
         raise VerificationError(f"{where}: damaged zip archive: {error}") from None
 
 
