@@ -29,6 +29,7 @@ from instella.recipe.graph import Stage
 
 _SPACE = (errno.ENOSPC, errno.EDQUOT)
 _RIGHTS = (errno.EACCES, errno.EPERM, errno.EROFS)
+_SHAPE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
 def run_stage(
@@ -59,7 +60,7 @@ def run_stage(
     try:
         return _Execution(stage, graph, workspace, toolchain, function, report).run()
     except OSError as error:
-        plain = _plain_error(stage.name, error)
+        plain = _plain_error(stage.name, error, workspace)
         if plain is None:
             raise
         raise plain from error
@@ -276,12 +277,18 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _plain_error(stage: str, error: OSError) -> KitError | None:
-    where = error.filename or "a file"
+def _plain_error(stage: str, error: OSError, workspace: Workspace) -> KitError | None:
+    where = Path(error.filename) if error.filename else workspace.store.root
     if error.errno in _SPACE:
         return KitError(f"{stage}: {where}: the disk is full; free some space and run it again")
     if error.errno in _RIGHTS:
         return KitError(
             f"{stage}: {where}: {os.strerror(error.errno)}; give this user the right to use it"
+        )
+    places = (workspace.store.root.absolute(), workspace.results.absolute())
+    if error.errno in _SHAPE and any(where.absolute().is_relative_to(place) for place in places):
+        return KitError(
+            f"{stage}: {where}: a file stands where a folder is needed, or the other "
+            "way round; move it away and run it again"
         )
     return None

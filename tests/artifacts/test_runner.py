@@ -424,3 +424,16 @@ def test_missing_right_to_write_is_one_line(project: Project) -> None:
     project.folder.chmod(0o755)
     text = os.read(reading, 4096).decode()
     assert text.startswith("source: ") and "Permission denied" in text and "\n" not in text
+
+
+@pytest.mark.parametrize("place", ["store/actions", "store/locks", "results/journal"])
+def test_a_file_where_a_folder_is_needed_is_one_line(tmp_path: Path, place: str) -> None:
+    project = Project(tmp_path)
+    folder = project.results / "journal" if place.startswith("results") else tmp_path / place
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("in the way")
+    with pytest.raises(KitError, match="a file stands where a folder is needed") as error:
+        project.run("source")
+    assert "\n" not in str(error.value)
+    folder.unlink()
+    project.run_all()
