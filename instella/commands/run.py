@@ -12,6 +12,7 @@ from instella.artifacts.identity import lock_file
 from instella.artifacts.job import Job
 from instella.artifacts.runner import run_stage
 from instella.commands.common import add_parser, load_project
+from instella.errors import KitError
 from instella.progress import Reporter
 
 
@@ -34,7 +35,13 @@ def run_one(args: argparse.Namespace) -> int:
         args.log.parent.mkdir(parents=True, exist_ok=True)
     report = Reporter(stage.name, args.log)
     function = _guarded(stage.kind, project.recipe.numerics)
-    run_stage(stage, project.graph, project.workspace, project.toolchain(), function, report)
+    try:
+        run_stage(stage, project.graph, project.workspace, project.toolchain(), function, report)
+    except KitError as error:
+        if args.log is not None:
+            with args.log.open("a", encoding="utf-8") as file:
+                file.write(f"{error}\n")
+        raise
     return 0
 
 

@@ -69,8 +69,11 @@ def test_lock_of_a_living_kit_is_kept(kit: Kit) -> None:
     with (kit.folder / ".kit/run.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         code, _, err = kit.run("run")
-    assert code == 7, "Snakemake decides"
-    assert "another ./kit run works in this folder" in err
+        dry, _, told = kit.run("run", "-n")
+    assert code == 1
+    assert "another ./kit run works in this folder: wait until it ends" in err
+    assert dry == 7, "a dry run disturbs nobody"
+    assert "another ./kit run works in this folder" in told
     assert locked(kit)
 
 

@@ -135,7 +135,8 @@ def remove_altered_summaries():
 
 def closing_words():
     """The results table and the root, when the whole recipe was asked for."""
-    paths = [Path(RESULTS, name) for name in ("table.md", "root")]
+    table, root = (Path(RESULTS, name) for name in ("table.md", "root"))
     if not any(job.rule.name == "all" for job in workflow.dag.jobs):
         return f"Made what was asked for, in {RESULTS}."
-    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    words = [table.read_text(encoding="utf-8"), f"This table: {table}", "Root of the run:"]
+    return "\n".join([*words, root.read_text(encoding="utf-8")])
