@@ -17,6 +17,7 @@ report: "workflow/report/workflow.rst"
 localrules:
     all,
     source,
+    results,
     root,
     table,
 
@@ -28,6 +29,10 @@ rule all:
         [manifest(stage) for stage in GRAPH],
         f"{RESULTS}/table.md",
         f"{RESULTS}/root",
+
+
+onstart:
+    require_rights()
 
 
 onsuccess:

@@ -12,7 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import clone, record, run
+from benchmarks.harness import record
+from instella.prove.copies import clone
+from instella.prove.processes import run
 
 TARGET = 1.2
 TIMEOUT_SECONDS = 120.0

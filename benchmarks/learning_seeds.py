@@ -15,7 +15,9 @@ from typing import Any
 
 import yaml
 
-from benchmarks.harness import PROJECT, clone, instella, kit, record
+from benchmarks.harness import record
+from instella.prove.copies import PROJECT, clone
+from instella.prove.processes import instella, kit
 
 TIMEOUT_SECONDS = 3600.0
 

@@ -11,7 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import busy_seconds, clone, instella, kit, read_journal, record
+from benchmarks.harness import busy_seconds, record
+from instella.prove.copies import clone
+from instella.prove.finished import read_journal
+from instella.prove.processes import instella, kit
 
 TIMEOUT_SECONDS = 3600.0
 SHOWN_STAGES = 20

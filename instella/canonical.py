@@ -83,6 +83,13 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is out of range")
+    return value
+
+
 def sha256_bytes(data: bytes) -> str:
     """SHA-256 of ``data`` as 64 hex digits."""
     return hashlib.sha256(data).hexdigest()
@@ -136,8 +143,38 @@ def write_npy(path: Path, array: Any) -> None:
         np.lib.format.write_array(file, little, version=(1, 0), allow_pickle=False)
 
 
+def write_npy_blocks(
+    path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterable[bytes]
+) -> None:
+    """As ``write_npy``, for values that come as bytes, block by block; memory stays flat.
+
+    Args:
+        path: the file to write.
+        dtype: of the values, little-endian.
+        shape: of the array.
+        blocks: its bytes in C order.
+
+    Raises:
+        VerificationError: the blocks are not as long as the array.
+    """
+    import numpy as np
+
+    kind = np.dtype(dtype).newbyteorder("<")
+    header = {"descr": kind.str, "fortran_order": False, "shape": shape}
+    left = kind.itemsize * math.prod(shape)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in blocks:
+            left -= len(block)
+            file.write(block)
+    if left:
+        raise VerificationError(f"{path}: its values are {left} bytes short of shape {shape}")
+
+
 # One decoder for all rows: making one for each costs more than most rows do.
-_STRICT = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_float=_finite
+)
 
 _SAFETENSORS_NAMES = {
     "torch.float64": "F64",

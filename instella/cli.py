@@ -11,19 +11,59 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from instella.commands import audit, data, grade, recipe, run
-from instella.errors import KitError
+from instella.commands import (
+    audit,
+    data,
+    diverge,
+    doctor,
+    evaluation,
+    grade,
+    image,
+    importing,
+    prove,
+    recipe,
+    run,
+    store,
+)
+from instella.errors import ERROR_PREFIX, KitError
 
-COMMANDS = (run, audit, recipe, data, grade)
+COMMANDS = (
+    run,
+    audit,
+    diverge,
+    doctor,
+    recipe,
+    data,
+    evaluation,
+    grade,
+    image,
+    importing,
+    prove,
+    store,
+)
 
 
 class _Parser(argparse.ArgumentParser):
     """Prints a fault of the options as one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"instella: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{ERROR_PREFIX}{message}; see {self.prog} --help\n")
+
+
+class _Version(argparse.Action):
+    """Prints the version and ends; nothing is read before it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        # imported here: other commands do not pay for reading packages' metadata
+        from instella.commands.version import version
+
+        print(f"instella {version()}")
+        parser.exit(0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,17 +81,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KitError as error:
-        _print(str(error), args.debug)
+        _print(str(error), args)
         return error.exit_code
     except Exception as error:
-        _print(f"{type(error).__name__}: {error}; rerun with --debug for the place", args.debug)
+        _print(f"{type(error).__name__}: {error}; rerun with --debug for the place", args)
         return 1
 
 
-def _print(message: str, debug: bool) -> None:
-    if debug:
+def _print(message: str, args: argparse.Namespace) -> None:
+    if args.debug:
         traceback.print_exc()
-    print(f"instella: {' '.join(message.split())}", file=sys.stderr)
+    # A job among many on one screen tells where its own lines lie.
+    log = getattr(args, "log", None)
+    place = f"; log: {log}" if log is not None else ""
+    print(f"{ERROR_PREFIX}{' '.join(message.split())}{place}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", help="results folder instead of the config's")
     parser.add_argument("--store", help="store folder instead of the config's")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument("--version", action=_Version, help="print the version of the kit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in COMMANDS:
         module.register(subparsers)

@@ -4,6 +4,9 @@ The command line prints ``str(error)`` on stderr and ends with ``error.exit_code
 a traceback appears only with ``--debug``.
 """
 
+# How a line of the command line's own errors begins.
+ERROR_PREFIX = "instella: "
+
 
 class KitError(Exception):
     """Base of every error the kit raises on purpose."""
@@ -27,3 +30,21 @@ class VerificationError(KitError):
     """Bytes that are not what they should be: data, an artifact or a manifest."""
 
     exit_code = 4
+
+
+class MachineError(KitError):
+    """The machine's doing and not the stage's: a signal, lack of memory or room, a dead engine.
+
+    The status is that of an error of the operating system (EX_OSERR of sysexits.h).
+    """
+
+    exit_code = 71
+
+
+class Stopped(KitError):
+    """A stage that was asked to stop and kept a checkpoint; run again, it goes on from there.
+
+    The status is that of a temporary failure (EX_TEMPFAIL of sysexits.h).
+    """
+
+    exit_code = 75

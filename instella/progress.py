@@ -40,6 +40,11 @@ class Reporter:
         self._end_line()
         self._line(f"{self._stage}: {text}")
 
+    def relay(self, line: str) -> None:
+        """Print a line of another process as it is."""
+        self._end_line()
+        self._line(line)
+
     def step(self, step: int, total: int, tokens: int = 0, **figures: float) -> None:
         """Tell that ``step`` of ``total`` is done.
 

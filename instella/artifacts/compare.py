@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from instella.artifacts.identity import Toolchain, identity
+from instella.artifacts.identity import Toolchain, identity, settings_json
 from instella.artifacts.manifest import Manifest
 from instella.artifacts.store import Store
-from instella.canonical import sha256_bytes
+from instella.artifacts.values import NOTHING, differing_values
 from instella.recipe.graph import Stage
 
 ABSENT = "nothing"
@@ -37,6 +37,11 @@ class Difference:
         return f"{self.field} changed from {self.then} to {self.now}"
 
 
+def origin_of(stage: Stage) -> str:
+    """The origin that a result of the stage has: one of ``manifest.ORIGINS``."""
+    return "imported" if stage.is_imported else "computed"
+
+
 def differences(
     manifest: Manifest,
     stage: Stage,
@@ -57,39 +62,46 @@ def differences(
     now = identity(stage, toolchain, contents or dict.fromkeys(stage.inputs, ""))
     if contents is None:
         now["inputs"] = then["inputs"]
-    if then.get("code") != now["code"]:
-        modules = _code_record(store, str(then.get("code")))
+    if then.get("code") != now.get("code"):
+        modules = store.code_modules(str(then.get("code")))
         if modules is not None:
             then["code"], now["code"] = modules, toolchain.code.closure(stage.kind)
-    return list(_walk("", then, now))
+    return list(_walk(then, now))
 
 
-def _walk(field: str, then: Any, now: Any) -> Iterator[Difference]:
-    if isinstance(then, Mapping) and isinstance(now, Mapping):
-        for key in sorted({*then, *now}):
-            place = f"{field}.{key}" if field else key
-            yield from _walk(place, then.get(key, _NOTHING), now.get(key, _NOTHING))
-    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        for index, (left, right) in enumerate(zip(then, now, strict=True)):
-            yield from _walk(f"{field}[{index}]", left, right)
-    elif type(then) is not type(now) or then != now:
-        yield Difference(field, _text(then), _text(now))
+def first_other(
+    manifests: Mapping[str, Manifest], graph: Mapping[str, Stage], numerics: str
+) -> str | None:
+    """The first stage whose result was not made by these settings, in the graph's order, in words.
+
+    Code, lock and image do not count: they tell who made a result, not what it is.
+
+    Args:
+        manifests: of every stage of the graph.
+        graph: of the recipe.
+        numerics: numerics class of the recipe.
+    """
+    for name, stage in graph.items():
+        manifest = manifests[name]
+        if manifest.origin != origin_of(stage):
+            return f"{name} is {manifest.origin}"
+        contents = {role: manifests[source].content for role, source in stage.inputs.items()}
+        now = {"kind": stage.kind, "settings": settings_json(stage), "inputs": contents}
+        then = {key: manifest.identity.get(key) for key in now}
+        if not stage.is_imported:
+            now["numerics class"] = numerics
+            held = manifest.identity.get("numerics")
+            then["numerics class"] = held.get("class") if isinstance(held, Mapping) else held
+        for difference in _walk(then, now):
+            return f"{name}: {difference}"
+    return None
 
 
-class _Nothing:
-    """Stands for a field that is not there."""
-
-
-_NOTHING = _Nothing()
+def _walk(then: Any, now: Any) -> Iterator[Difference]:
+    for place, one, other in differing_values(then, now):
+        parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+        yield Difference("".join(parts).removeprefix("."), _text(one), _text(other))
 
 
 def _text(value: Any) -> str:
-    return ABSENT if value is _NOTHING else json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def _code_record(store: Store, code_hash: str) -> dict[str, str] | None:
-    path = store.root / "code" / code_hash
-    if not code_hash.isalnum() or not path.is_file():
-        return None
-    data = path.read_bytes()
-    return json.loads(data) if sha256_bytes(data) == code_hash else None
+    return ABSENT if value is NOTHING else json.dumps(value, sort_keys=True, ensure_ascii=False)

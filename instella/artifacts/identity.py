@@ -9,8 +9,9 @@ and never enter. Nothing here imports torch or numpy: Snakemake calls it on ever
 import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from instella import numerics
@@ -31,20 +32,23 @@ class Toolchain:
         code: code hashes of the package.
         lock: hash of the lock file.
         numerics: name of the numerics class.
-        image: digest of the container image, or None on the host.
+        images: stage to the digest of the container image that runs it; on the host without.
     """
 
     code: CodeIndex
     lock: str
     numerics: str
-    image: str | None = None
+    images: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def here(
-        cls, numerics_class: str, image: str | None = None, cache: Path | None = None
+        cls,
+        numerics_class: str,
+        images: Mapping[str, str] = MappingProxyType({}),
+        cache: Path | None = None,
     ) -> "Toolchain":
         """The toolchain of the running package; ``cache`` as for ``CodeIndex``."""
-        return cls(CodeIndex(PACKAGE_FOLDER, cache), lock_hash(), numerics_class, image)
+        return cls(CodeIndex(PACKAGE_FOLDER, cache), lock_hash(), numerics_class, images)
 
 
 def lock_file(package: Path = PACKAGE_FOLDER) -> Path:
@@ -98,7 +102,7 @@ def identity(stage: Stage, toolchain: Toolchain, contents: Mapping[str, str]) ->
 
     Args:
         stage: node of the graph.
-        toolchain: code, lock, numerics class and image.
+        toolchain: code, lock, numerics class and images.
         contents: role to content of the input's manifest, for every role of the stage.
     """
     if set(contents) != set(stage.inputs):
@@ -107,14 +111,20 @@ def identity(stage: Stage, toolchain: Toolchain, contents: Mapping[str, str]) ->
 
 
 def _without_inputs(stage: Stage, toolchain: Toolchain) -> dict[str, Any]:
-    return {
+    plain = {
         "format": FORMAT,
         "stage": stage.name,
         "kind": stage.kind,
         "settings": settings_json(stage),
+    }
+    if stage.is_imported:
+        # No code, lock or numerics class of this tree made it.
+        return plain
+    return {
+        **plain,
         "code": toolchain.code.code_hash(stage.kind),
         "lock": toolchain.lock,
-        "image": toolchain.image,
+        "image": toolchain.images.get(stage.name),
         "numerics": {
             "class": toolchain.numerics,
             "pins": dict(numerics.pins(toolchain.numerics)),

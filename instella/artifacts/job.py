@@ -23,6 +23,8 @@ class Job:
         numerics: numerics class.
         ranks: processes of a training stage; never changes the bytes.
         report: progress lines.
+        workers: processes of a tokens stage; never changes the bytes.
+        units: (I, N): only share I of N of a tokens stage's units is wanted, in scratch.
     """
 
     stage: str
@@ -35,3 +37,5 @@ class Job:
     numerics: str
     ranks: int
     report: Reporter
+    workers: int = 1
+    units: tuple[int, int] | None = None

@@ -1,11 +1,13 @@
 """The journal: when, where and how long a stage ran. Volatile facts live only here."""
 
+import json
 import os
 import platform
 import re
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 from instella.canonical import json_bytes
 
 FOLDER = "journal"
+# A stage that has begun and not come to its end: ``<stage>.running`` holds its identity key.
+RUNNING = ".running"
 
 
 def append(results: Path, stage: str, entry: Mapping[str, Any]) -> None:
@@ -31,6 +35,36 @@ def append(results: Path, stage: str, entry: Mapping[str, Any]) -> None:
         file.write((b"\n" if cut else b"") + json_bytes(dict(entry)))
 
 
+def running_file(results: Path, stage: str) -> Path:
+    """The file that tells which identity a stage of a results folder works on, or did."""
+    return results / FOLDER / f"{stage}{RUNNING}"
+
+
+def running_keys(results: Path) -> dict[str, str]:
+    """Stage to identity key of what has begun in a results folder and not come to its end."""
+    return {stage: data.decode("ascii").strip() for stage, data in _read(results, RUNNING)}
+
+
+def last_keys(results: Path) -> dict[str, str]:
+    """Stage to identity key of its last line in a results folder; cut lines do not count."""
+    found = {}
+    for stage, data in _read(results, ".jsonl"):
+        for line in reversed(data.splitlines()):
+            with suppress(ValueError, KeyError, TypeError):
+                found[stage] = str(json.loads(line)["identity"])
+                break
+    return found
+
+
+def _read(results: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
+    """Stage and bytes of each file of a kind; what goes away meanwhile is left out."""
+    with suppress(FileNotFoundError):
+        for name in sorted(os.listdir(results / FOLDER)):
+            if name.endswith(suffix) and not name.startswith("."):
+                with suppress(FileNotFoundError):
+                    yield name.removesuffix(suffix), (results / FOLDER / name).read_bytes()
+
+
 def started_at() -> str:
     """The time now, UTC, ISO 8601 to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -46,6 +80,7 @@ def host_facts() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
+        "libc": os.confstr("CS_GNU_LIBC_VERSION"),
         "torch": None if torch is None else str(torch.__version__),
         # Linux counts in KiB; the larger of this process and its largest child.
         "peak_rss": max(resource.getrusage(who).ru_maxrss for who in usage) * 1024,

@@ -7,6 +7,7 @@ from pathlib import Path
 from instella.artifacts.manifest import NAME, Entry, Manifest, read_manifest
 from instella.errors import VerificationError
 from instella.recipe.graph import Stage
+from instella.recipe.imports import ancestors
 
 
 @dataclass(frozen=True)
@@ -15,18 +16,6 @@ class Owner:
 
     stage: str
     path: str
-
-
-def ancestors(graph: Mapping[str, Stage], name: str) -> set[str]:
-    """Stages that ``name`` reads from, directly or not; without itself."""
-    found: set[str] = set()
-    waiting = list(graph[name].inputs.values())
-    while waiting:
-        stage = waiting.pop()
-        if stage not in found:
-            found.add(stage)
-            waiting += graph[stage].inputs.values()
-    return found
 
 
 def dependants(graph: Mapping[str, Stage], name: str) -> tuple[str, ...]:
@@ -43,7 +32,7 @@ def sound_manifests(results: Path, graph: Mapping[str, Stage]) -> dict[str, Mani
             continue
         try:
             manifest = read_manifest(path)
-        except VerificationError:
+        except (VerificationError, FileNotFoundError):
             continue
         if manifest.stage == name:
             found[name] = manifest

@@ -1,13 +1,14 @@
 """The manifest of an artifact: which files it has, who they come from, what made them.
 
 Manifests are read as untrusted input. The file is canonical JSON with exactly these keys:
-``format``, ``stage``, ``kind``, ``origin``, ``identity``, ``files``, ``content``.
+``format``, ``stage``, ``kind``, ``origin``, ``identity``, ``files``, ``ledgers``,
+``content``.
 """
 
 import re
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from instella.errors import VerificationError
 FORMAT = "instella.manifest/1"
 NAME = "manifest.json"
 ORIGINS = ("computed", "imported")
+LEDGER_SUFFIX = ".ledger.jsonl"
 MAX_BYTES = 64 << 20
 MAX_PATH_BYTES = 1024
 MAX_NAME_BYTES = 255
 MAX_DEPTH = 64
 
+# also the form of a Merkle root
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
-_KEYS = {"format", "stage", "kind", "origin", "identity", "files", "content"}
+_KEYS = {"format", "stage", "kind", "origin", "identity", "files", "ledgers", "content"}
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,9 @@ class Manifest:
         origin: ``computed`` here, or ``imported`` from elsewhere.
         identity: plain JSON object, see ``identity.identity``.
         files: relative POSIX path to entry.
+        ledgers: for each file whose name ends in ``.ledger.jsonl`` its path to the Merkle root
+            over its lines, 64 hex digits (``instella.merkle``); follows from the bytes, so it
+            is no part of the content.
     """
 
     stage: str
@@ -52,6 +58,7 @@ class Manifest:
     origin: str
     identity: Mapping[str, Any]
     files: Mapping[str, Entry]
+    ledgers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def content(self) -> str:
@@ -73,6 +80,7 @@ class Manifest:
                 "origin": self.origin,
                 "identity": dict(self.identity),
                 "files": self._plain_files(),
+                "ledgers": dict(self.ledgers),
                 "content": self.content,
             }
         )
@@ -119,12 +127,14 @@ def _from_value(value: Any) -> Manifest:
         raise ValueError(f"origin {value['origin']!r} is not one of {', '.join(ORIGINS)}")
     if not isinstance(value["content"], str):
         raise ValueError("content is not text")
+    files = _checked_files(value["files"])
     return Manifest(
         stage=value["stage"],
         kind=value["kind"],
         origin=value["origin"],
         identity=_checked_identity(value),
-        files=_checked_files(value["files"]),
+        files=files,
+        ledgers=_checked_ledgers(value["ledgers"], files),
     )
 
 
@@ -170,6 +180,23 @@ def _checked_files(files: Any) -> dict[str, Entry]:
             raise ValueError(f"file {path!r}: its sha256 stands with another size too")
         entries[path] = Entry(digest, size)
     return entries
+
+
+def _checked_ledgers(ledgers: Any, files: Mapping[str, Entry]) -> dict[str, str]:
+    if not isinstance(ledgers, dict):
+        raise ValueError("ledgers is not an object")
+    odd = sorted(set(ledgers) ^ set(ledger_paths(files)))
+    if odd:
+        raise ValueError(f"ledgers: {odd[0]!r} is missing, or is no file named *{LEDGER_SUFFIX}")
+    for path, root in ledgers.items():
+        if not isinstance(root, str) or not _SHA256.fullmatch(root):
+            raise ValueError(f"ledger {path!r}: root is not 64 lower-case hex digits")
+    return ledgers
+
+
+def ledger_paths(files: Iterable[str]) -> list[str]:
+    """Those of an artifact's files whose lines are leaves of a Merkle tree."""
+    return [path for path in files if path.endswith(LEDGER_SUFFIX)]
 
 
 def check_paths(paths: Any) -> None:

@@ -8,24 +8,27 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import NoReturn
 
 from instella.artifacts import journal
 from instella.artifacts.identity import Toolchain, identity, identity_key
 from instella.artifacts.job import Job
-from instella.artifacts.lineage import Owner, ancestors
-from instella.artifacts.manifest import Entry, Manifest, check_paths
+from instella.artifacts.lineage import Owner
+from instella.artifacts.manifest import Entry, Manifest, check_paths, ledger_paths
 from instella.artifacts.repair import Repair
 from instella.artifacts.stamps import Stamps, same_file
 from instella.artifacts.store import plain_files
 from instella.artifacts.workspace import Workspace, input_manifests
 from instella.canonical import json_bytes, sha256_bytes
-from instella.errors import KitError, VerificationError
+from instella.errors import Incomplete, KitError, VerificationError
 from instella.progress import Reporter
 from instella.recipe.graph import Stage
+from instella.recipe.imports import IMPORT, ancestors
 
 _SPACE = (errno.ENOSPC, errno.EDQUOT)
 _RIGHTS = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -46,21 +49,61 @@ def run_stage(
         stage: what to run.
         graph: the whole graph, to name who answers for a bad input.
         workspace: where.
-        toolchain: code, lock, numerics class and image of the identity.
+        toolchain: code, lock, numerics class and images of the identity.
         function: computes the artifact's files; called on a miss only.
         report: progress lines.
 
     Raises:
-        Incomplete: an input has no manifest yet.
+        Incomplete: an input has no manifest yet, or an imported stage is not in the store.
         VerificationError: bytes of an input are bad; they are set aside, so that
             running the stage that made them makes them again.
         KitError: the disk is full or a folder may not be written.
     """
-    report = report or Reporter(stage.name)
+    execution = _Execution(
+        stage, graph, workspace, toolchain, function, report or Reporter(stage.name)
+    )
+    with _plain_errors(stage.name, workspace):
+        return execution.run()
+
+
+def make_units(
+    stage: Stage,
+    graph: Mapping[str, Stage],
+    workspace: Workspace,
+    toolchain: Toolchain,
+    function: Callable[[Job], None],
+    units: tuple[int, int],
+    report: Reporter | None = None,
+) -> bool:
+    """Make a share of a stage's units in its scratch folder, and publish nothing.
+
+    Any number of processes, on all nodes that share the store, may do so at once, also for
+    the same share. ``run_stage`` waits for them and takes what they made.
+
+    Args:
+        stage, graph, workspace, toolchain, report: as for ``run_stage``.
+        function: makes the units; gets a job with ``units``.
+        units: (I, N) for share I of N.
+
+    Returns:
+        False if the stage's result is recorded, so that no unit is needed.
+
+    Raises:
+        As ``run_stage``.
+    """
+    execution = _Execution(
+        stage, graph, workspace, toolchain, function, report or Reporter(stage.name)
+    )
+    with _plain_errors(stage.name, workspace):
+        return execution.make_units(units)
+
+
+@contextmanager
+def _plain_errors(stage: str, workspace: Workspace) -> Iterator[None]:
     try:
-        return _Execution(stage, graph, workspace, toolchain, function, report).run()
+        yield
     except OSError as error:
-        plain = _plain_error(stage.name, error, workspace)
+        plain = _plain_error(stage, error, workspace)
         if plain is None:
             raise
         raise plain from error
@@ -105,13 +148,15 @@ class _Execution:
         self.work = (self.store.root / "work" / self.key).absolute()
 
     def run(self) -> Manifest:
-        self._keep_code()
         with self.store.lock(self.key, self._say_waiting):
+            running = self._announce()
             started, clock = journal.started_at(), time.monotonic()
-            manifest = self._recall()
+            # it may mend what it finds
+            with self.store.in_use(self._say_removal):
+                manifest = self._recall()
             outcome = "hit" if manifest is not None else "computed"
             if manifest is None:
-                manifest = self._compute()
+                manifest = self._compute() if not self.stage.is_imported else self._refuse()
             _remove(self.work)
             entry = {
                 "started": started,
@@ -124,15 +169,48 @@ class _Execution:
             }
             journal.append(self.workspace.results, self.stage.name, entry)
             self._show(manifest)
+            running.unlink(missing_ok=True)
         self.report.say(f"{outcome}, {len(manifest.files)} files, content {manifest.content[:16]}")
         Stamps(self.store).renew(self.verified)
         return manifest
 
+    def make_units(self, units: tuple[int, int]) -> bool:
+        """Let the function fill scratch, beside others that do; False if there is a result."""
+        with self.store.lock(self.key, self._say_whole, shared=True):
+            if self.store.action(self.key) is not None:
+                self.report.say("has its result already, so no units are needed")
+                return False
+            # Stays until the stage has come to its end.
+            self._announce()
+            place = self.work / "shares" / f"{os.getpid()}-{os.urandom(8).hex()}"
+            try:
+                self._call(place, units)
+            finally:
+                _remove(place)
+        Stamps(self.store).renew(self.verified)
+        return True
+
+    def _say_whole(self) -> None:
+        self.report.say("another process runs the whole stage; waiting for its end")
+
     def _say_waiting(self) -> None:
         self.report.say("another process runs this stage; waiting for its result")
 
+    def _say_removal(self) -> None:
+        self.report.say("another process removes from the store; waiting for its end")
+
+    def _announce(self) -> Path:
+        """Note what this execution works on, so that nothing of it is removed meanwhile."""
+        running = journal.running_file(self.workspace.results, self.stage.name)
+        with self.store.in_use(self._say_removal):
+            self.store.write(running, f"{self.key}\n".encode("ascii"))
+            self.store.note_results(self.workspace.results)
+        return running
+
     def _keep_code(self) -> None:
         """Keep what the code hash is made of, so that a change can name its modules."""
+        if self.stage.is_imported:
+            return
         closure = json_bytes(self.toolchain.code.closure(self.stage.kind))
         path = self.store.root / "code" / sha256_bytes(closure)
         if not path.is_file():
@@ -155,27 +233,44 @@ class _Execution:
             path = next(path for path, other in manifest.files.items() if other == entry)
             self.report.say(f"{path} in the store is bad ({found}); computing it again")
             return None
+        self._keep_code()
         return manifest
 
+    def _refuse(self) -> NoReturn:
+        content = self.stage.settings[IMPORT].content
+        raise Incomplete(
+            f"{self.stage.name}: the recipe imports it as content {content[:16]}..., which the "
+            f"store does not hold for this model and tokenizer; run `instella import FOLDER --as "
+            f"{self.stage.name}`, or take it out with `instella import --remove {self.stage.name}`"
+        )
+
     def _compute(self) -> Manifest:
-        inputs, output, scratch = (self.work / name for name in ("inputs", "output", "scratch"))
+        inputs, output = self.work / "inputs", self.work / "output"
         _remove(inputs)
         _remove(output)
-        self._verify_inputs()
-        for folder in (inputs, output, scratch, self.workspace.downloads):
-            folder.mkdir(parents=True, exist_ok=True)
         try:
-            placed = self._place_inputs(inputs)
-            self.function(self._job(inputs, output, scratch))
-            self._check_inputs_untouched(placed)
-            manifest = self._publish(output)
+            self._call(self.work)
+            with self.store.in_use(self._say_removal):
+                manifest = self._publish(output)
+                self._keep_code()
+                self.store.record(self.key, manifest)
         finally:
             _remove(inputs)
             _remove(output)
-        self.store.record(self.key, manifest)
         return manifest
 
-    def _job(self, inputs: Path, output: Path, scratch: Path) -> Job:
+    def _call(self, place: Path, units: tuple[int, int] | None = None) -> None:
+        """Place the inputs in a folder and run the function, which writes to ``output`` there."""
+        inputs, output, scratch = place / "inputs", place / "output", self.work / "scratch"
+        for folder in (inputs, output, scratch, self.workspace.downloads):
+            folder.mkdir(parents=True, exist_ok=True)
+        with self.store.in_use(self._say_removal):
+            self._verify_inputs()
+            placed = self._place_inputs(inputs)
+        self.function(self._job(inputs, output, scratch, units))
+        self._check_inputs_untouched(placed)
+
+    def _job(self, inputs: Path, output: Path, scratch: Path, units: tuple[int, int] | None) -> Job:
         return Job(
             stage=self.stage.name,
             settings=self.stage.settings,
@@ -187,6 +282,8 @@ class _Execution:
             numerics=self.toolchain.numerics,
             ranks=self.workspace.ranks,
             report=self.report,
+            workers=self.workspace.workers,
+            units=units,
         )
 
     def _verify(self, manifest: Manifest) -> dict[Entry, str]:
@@ -254,7 +351,16 @@ class _Execution:
             entries[path] = self.store.publish(file)
             stored = self.store.object_path(entries[path].sha256)
             self.verified[stored] = (entries[path], stored.lstat())
-        return Manifest(self.stage.name, self.stage.kind, "computed", self.identity, entries)
+        ledgers = {path: self._ledger_root(entries[path]) for path in ledger_paths(entries)}
+        return Manifest(
+            self.stage.name, self.stage.kind, "computed", self.identity, entries, ledgers
+        )
+
+    def _ledger_root(self, entry: Entry) -> str:
+        # imported here: whatever only reads manifests does not pay for the hash library
+        from instella.merkle import file_root
+
+        return file_root(self.store.object_path(entry.sha256))
 
     def _show(self, manifest: Manifest) -> None:
         """Place view and manifest; the manifest stands only beside its own view."""

@@ -43,6 +43,11 @@ class Stamps:
             if now is not None and same_file(now, before):
                 self._write(entry, now)
 
+    def forget(self, entry: Entry) -> None:
+        """Have every file with these bytes read again."""
+        for path in (self._folder / entry.sha256[:2]).glob(f"{entry.sha256}-*"):
+            path.unlink(missing_ok=True)
+
     def _rehash(self, path: Path, entry: Entry) -> str | None:
         before = state_of(path)
         found = examine_file(path, entry)
@@ -68,7 +73,12 @@ class Stamps:
             path.write_text(_state(state), encoding="ascii")
 
     def _path(self, entry: Entry, state: os.stat_result) -> Path:
-        return self._folder / entry.sha256[:2] / f"{entry.sha256}-{state.st_ino}"
+        return self._folder / entry.sha256[:2] / stamp_name(entry, state)
+
+
+def stamp_name(entry: Entry, state: os.stat_result) -> str:
+    """File name of the stamp of a file with these bytes in this state."""
+    return f"{entry.sha256}-{state.st_ino}"
 
 
 def same_file(left: os.stat_result, right: os.stat_result) -> bool:

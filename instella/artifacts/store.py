@@ -5,27 +5,31 @@
     store/quarantine/         damaged objects, out of the way
     store/work/<key>/         a running stage: inputs, output, scratch
     store/code/<hash>         what a code hash was made of
-    store/verified/, locks/, tmp/, cache/   housekeeping; may be deleted at any time
+    store/results/<hash>      path of a results folder whose runs use this store
+    store/verified/, locks/, tmp/, cache/   housekeeping; may be deleted while nothing runs
 
 Every file gets its final name by one rename, after its bytes are on the disk.
 """
 
 import errno
-import fcntl
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from instella.artifacts.locks import hold, hold_if_free, nobody_waits
 from instella.artifacts.manifest import NAME, Entry, Manifest, parse_manifest
-from instella.canonical import flush, json_bytes, sha256_bytes, sha256_file
+from instella.canonical import flush, json_bytes, parse_json, sha256_bytes, sha256_file
 from instella.errors import VerificationError
 
 READ_ONLY = 0o444
+# Name of the lock between those who add to a store and those who remove from it.
+REMOVAL = "removal"
 # What a path says that leads nowhere: a folder on it is missing, a file, or a link to itself.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -136,6 +140,45 @@ class Store:
         """Forget what an identity made."""
         (self.root / "actions" / key).unlink(missing_ok=True)
 
+    def code_modules(self, code: str) -> dict[str, str] | None:
+        """Module to hash of its code, of what a code hash was made of.
+
+        None if the store does not know it, or holds something else under its name: a store of
+        somebody else may hold anything, and nothing is lost but the names.
+        """
+        if not re.fullmatch(r"[0-9a-f]{64}", code):
+            return None
+        path = self.root / "code" / code
+        if path.is_symlink() or not path.is_file():
+            return None
+        data = path.read_bytes()
+        if sha256_bytes(data) != code:
+            return None
+        try:
+            value = parse_json(data, str(path))
+        except VerificationError:
+            return None
+        is_known = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+        return value or None if is_known else None
+
+    def note_results(self, results: Path) -> None:
+        """Note that runs in ``results``, folder of a recipe's results, use this store."""
+        data = b"\0".join(os.fsencode(path.resolve()) for path in (results, self.root))
+        path = self.root / "results" / sha256_bytes(data)
+        if not path.is_file():
+            self.write(path, data)
+
+    def users(self) -> list[Path]:
+        """Folders of results whose runs used this store and that are there, sorted.
+
+        Links are followed. A store that was copied or moved is another one.
+        """
+        here = os.fsencode(self.root.resolve())
+        notes = [path.read_bytes() for path in (self.root / "results").glob("[!.]*")]
+        parted = [note.partition(b"\0") for note in notes]
+        folders = {Path(os.fsdecode(folder)) for folder, _, store in parted if store == here}
+        return sorted(folder for folder in folders if folder.is_dir())
+
     def write(self, path: Path, data: bytes) -> None:
         """Write a small file so that it appears whole under its name."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,6 +201,21 @@ class Store:
         for path, entry in manifest.files.items():
             self._place_file(entry, folder / path)
 
+    def copy(self, manifest: Manifest, folder: Path) -> None:
+        """Copy the manifest's files into a new folder, read-only; the store stays as it is.
+
+        Unlike a link, a copy changes no time of an object, and whoever writes to it changes
+        nothing else. The objects must have been verified.
+
+        Raises:
+            OSError: no room, or an object cannot be read.
+        """
+        for path, entry in manifest.files.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.object_path(entry.sha256), target)
+            os.chmod(target, READ_ONLY)
+
     def _place_file(self, entry: Entry, target: Path) -> None:
         source = self.object_path(entry.sha256)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -175,21 +233,27 @@ class Store:
         finally:
             temporary.unlink(missing_ok=True)
 
-    @contextmanager
-    def lock(self, name: str, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold the lock ``name``; ``waiting`` is called once if another process has it.
+    def lock(
+        self, name: str, waiting: Callable[[], None] = nobody_waits, shared: bool = False
+    ) -> AbstractContextManager[None]:
+        """Hold the lock ``name``; ``waiting`` is called once if another process has it."""
+        return hold(self.root / "locks" / name, waiting, shared)
 
-        The kernel lets go of it when the process dies, however it dies.
+    def lock_if_free(self, name: str) -> AbstractContextManager[bool]:
+        """Hold the lock ``name`` and tell whether that was possible without waiting."""
+        return hold_if_free(self.root / "locks" / name)
+
+    def in_use(self, waiting: Callable[[], None] = nobody_waits) -> AbstractContextManager[None]:
+        """Nothing is removed from the store meanwhile.
+
+        For what has to be one step to a removal: publishing objects and recording them, looking
+        at objects and linking them. Many processes may be in here at once.
         """
-        folder = self.root / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / name).open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        return hold(self.root / "locks" / REMOVAL, waiting, shared=True)
+
+    def alone(self, waiting: Callable[[], None] = nobody_waits) -> AbstractContextManager[None]:
+        """Nobody is ``in_use`` meanwhile, so that what nothing reaches can be removed."""
+        return hold(self.root / "locks" / REMOVAL, waiting)
 
 
 def describe(entry: Entry) -> str:

@@ -19,6 +19,7 @@ class Workspace:
         downloads: folder for fetched archives.
         recipe_folder: folder of the recipe file.
         ranks: processes of a training stage.
+        workers: processes of a tokens stage.
     """
 
     results: Path
@@ -26,6 +27,7 @@ class Workspace:
     downloads: Path
     recipe_folder: Path
     ranks: int = 1
+    workers: int = 1
 
     def manifest(self, stage: str) -> Path:
         """Path of a stage's manifest, whether it exists or not."""

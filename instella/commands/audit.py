@@ -1,23 +1,49 @@
 """``instella root``, ``instella audit`` and ``instella why``: questions about a run."""
 
 import argparse
-from dataclasses import asdict
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from instella.artifacts.check import MISSING, audit, root
+from instella import numerics
+from instella.artifacts.check import MISSING, Fault, root
+from instella.artifacts.code import CodeIndex
+from instella.artifacts.compare import first_other
+from instella.artifacts.identity import PACKAGE_FOLDER, lock_file
+from instella.artifacts.lineage import sound_manifests
 from instella.artifacts.why import why
+from instella.audit.journals import computed_seconds
+from instella.audit.reexecute import NOT_RUN, Reexecution, at_fault, ledgers_of
+from instella.audit.report import Sampled, document, fault_lines, is_clean, sample_lines
+from instella.audit.sample import coverage, draw, units
+from instella.audit.verify import verify
 from instella.canonical import write_json
-from instella.commands.common import add_parser, load_project
-from instella.errors import Incomplete
+from instella.commands.common import Project, add_parser, load_project
+from instella.containers.images import image_name
+from instella.errors import BadUse, Incomplete
+from instella.progress import Reporter
+from instella.prove.recorded import Compared, Recorded, comparison, recipe_hash
+from instella.wheels import assert_wheels
 
 
 def register(subparsers: Any) -> None:
     """Add ``root``, ``audit`` and ``why``."""
     parser = add_parser(subparsers, "root", "print the root hash of the run")
+    parser.add_argument(
+        "--stages", action="store_true", help="also the content of each stage, as in recipes/*.root"
+    )
     parser.set_defaults(run=run_root)
     parser = add_parser(subparsers, "audit", "rehash every artifact and name each fault")
-    parser.add_argument("--json", type=Path, help="file for the faults as JSON")
+    parser.add_argument("--json", type=Path, help="file for everything as canonical JSON")
+    parser.add_argument("--jobs", type=int, metavar="N", help="threads that hash (default: cores)")
+    parser.add_argument(
+        "--sample",
+        type=int,
+        metavar="N",
+        help="compute N stages and training segments, drawn at random, again and compare",
+    )
+    parser.add_argument("--seed", type=int, metavar="S", help="of the draw (default: drawn)")
     parser.set_defaults(run=run_audit)
     parser = add_parser(subparsers, "why", "say why a stage would run, or why not")
     parser.add_argument("name", metavar="STAGE")
@@ -25,30 +51,139 @@ def register(subparsers: Any) -> None:
 
 
 def run_root(args: argparse.Namespace) -> int:
-    """Print the root, alone on its line."""
+    """Print the root, alone on its line; with ``--stages`` the text of a recorded root."""
     project = load_project(args)
-    print(root(project.workspace.results, project.graph))
+    results = project.workspace.results
+    text = root(results, project.graph)
+    manifests = sound_manifests(results, project.graph)
+    other = first_other(manifests, project.graph, project.recipe.numerics)
+    if other is not None:
+        raise Incomplete(
+            f"{results}: these results belong to another recipe than {project.placement.recipe}: "
+            f"{other}; run the recipe to its end, or give a changed copy another name"
+        )
+    if args.stages:
+        recipe = recipe_hash(Path(project.placement.recipe))
+        contents = {name: item.content for name, item in manifests.items()}
+        text = Recorded(recipe, contents).to_text().rstrip("\n")
+    print(text)
     return 0
 
 
 def run_audit(args: argparse.Namespace) -> int:
-    """Print one line a fault. 0: clean, 1: faults; Incomplete if stages are missing only."""
+    """Print one line a fault. 0: clean, 1: faults, or a root that is not the recorded one.
+
+    Raises:
+        Incomplete: nothing is at fault, and stages are missing or drawn units were not run.
+        VerificationError: this machine's packages are not those of the lock, so that nothing
+            can be computed again.
+        BadUse: wrong options, or this CPU lacks what the numerics class needs.
+    """
+    for name in ("jobs", "sample"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise BadUse(f"audit: --{name} {value}: give 1 or more")
+    if args.seed is not None and args.sample is None:
+        raise BadUse("audit: --seed is of a draw: give --sample N as well")
     project = load_project(args)
+    if args.sample is not None:
+        _require_own(project)
     workspace = project.workspace
-    faults = audit(workspace.results, workspace.store, project.graph, project.toolchain())
-    missing = [fault for fault in faults if fault.kind == MISSING]
+    # The store's cache of code facts is the maker's word: the code is read anew.
+    tools = replace(project.toolchain(), code=CodeIndex(PACKAGE_FOLDER))
+    findings = verify(workspace.results, workspace.store, project.graph, tools, args.jobs)
+    faults = list(findings.faults)
+    sampled = None
+    if args.sample is not None:
+        sampled = _sample(project, Path(project.placement.recipe), args, faults)
+    compared = None if faults else _compared(project)
+    imported = [name for name, stage in project.graph.items() if stage.is_imported]
     if args.json is not None:
-        write_json(args.json, {"faults": [asdict(fault) for fault in faults]})
-    for fault in faults:
-        print(fault)
+        places = {
+            str(workspace.results): "RESULTS", str(workspace.store.root): "STORE",
+            str(PACKAGE_FOLDER.parent): "PROJECT", str(workspace.recipe_folder): "RECIPES",
+        }  # fmt: skip
+        words = {place: word for place, word in places.items() if Path(place).is_absolute()}
+        answer = document(project.recipe.name, findings, faults, sampled, imported, compared, words)
+        write_json(args.json, answer)
+    for line in fault_lines(faults):
+        print(line)
+    for note in findings.notes:
+        print(f"note: {note}")
+    if sampled is not None:
+        for line in sample_lines(sampled):
+            print(line)
+    missing = [fault for fault in faults if fault.kind == MISSING]
     if missing and len(missing) == len(faults):
         raise Incomplete(
             f"{workspace.results}: {len(missing)} of {len(project.graph)} stages have no result; "
             "the others are sound; run the recipe to its end"
         )
-    if not faults:
-        print(f"clean: {len(project.graph)} stages, root {root(workspace.results, project.graph)}")
-    return 1 if faults else 0
+    if faults:
+        return 1
+    clean = is_clean(faults, sampled, compared)
+    some = f", imported: {', '.join(imported)}" if imported else ""
+    word = "clean" if clean else "not clean"
+    print(f"{word}: {len(project.graph)} stages{some}, root {findings.root}")
+    if compared is not None:
+        print(f"root: {compared.text}")
+    if compared is not None and compared.is_other:
+        return 1
+    if sampled is not None and sampled.done < len(sampled.outcomes):
+        raise Incomplete(
+            f"{workspace.results}: {len(sampled.outcomes) - sampled.done} of "
+            f"{len(sampled.outcomes)} units drawn were not run, so they prove nothing; the lines "
+            "above say why"
+        )
+    return 0
+
+
+def _compared(project: Project) -> Compared | None:
+    """How the sound run stands to the recorded root, if there is one."""
+    manifests = sound_manifests(project.workspace.results, project.graph)
+    contents = {name: item.content for name, item in manifests.items()}
+    return comparison(Path(project.placement.recipe), contents)
+
+
+def _require_own(project: Project) -> None:
+    """What computes stages again here is what the lock and the numerics class ask for.
+
+    Without this each unit would fail for the auditor's own reasons.
+    """
+    recipe, container = project.recipe, project.placement.container
+    own = [stage for stage in project.graph.values() if not stage.is_imported]
+    if any(image_name(stage, recipe.numerics, container) is None for stage in own):
+        assert_wheels(lock_file(), None)
+        numerics.require_machine(recipe.numerics)
+
+
+def _sample(
+    project: Project, recipe_file: Path, args: argparse.Namespace, faults: list[Fault]
+) -> Sampled:
+    """Draw units, compute them again, and add what differs to ``faults``."""
+    workspace, graph = project.workspace, project.graph
+    manifests = sound_manifests(workspace.results, graph)
+    ledgers, odd = ledgers_of(workspace.store, graph, manifests, at_fault(faults))
+    faults += odd
+    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 32)
+    again = Reexecution(
+        recipe_file=recipe_file, graph=graph, manifests=manifests, store=workspace.store,
+        numerics=project.recipe.numerics, downloads=workspace.downloads, bad=at_fault(faults),
+        report=Reporter("audit"), 
+        contained=lambda name: project.contained(graph[name]),
+    )  # fmt: skip
+    population = units(graph, manifests, ledgers)
+    outcomes = again.run(draw(population, args.sample, seed), ledgers)
+    faults += again.faults
+    done = [outcome for outcome in outcomes if outcome.state != NOT_RUN]
+    covered = coverage(
+        population,
+        [outcome.unit for outcome in done],
+        {name: ledger.steps for name, ledger in ledgers.items()},
+        {outcome.unit: outcome.first for outcome in done},
+        computed_seconds(workspace.results, manifests),
+    )
+    return Sampled(seed, outcomes, covered)
 
 
 def run_why(args: argparse.Namespace) -> int:

@@ -2,13 +2,17 @@
 
 import argparse
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from instella.artifacts.identity import Toolchain
+from instella.artifacts.job import Job
 from instella.artifacts.store import Store
 from instella.artifacts.workspace import Workspace
+from instella.canonical import json_bytes
+from instella.containers.images import image_name, locked, read_images, stage_images
 from instella.errors import BadUse
 from instella.recipe.graph import Stage, build_graph
 from instella.recipe.reader import read_placement, read_recipe
@@ -35,7 +39,26 @@ class Project:
     def toolchain(self) -> Toolchain:
         """The toolchain of the running package for the recipe's numerics class."""
         cache = self.workspace.store.root / "cache"
-        return Toolchain.here(self.recipe.numerics, cache=cache)
+        chosen = self.recipe.numerics
+        images = stage_images(self.graph, chosen, self.placement.container)
+        return Toolchain.here(chosen, images, cache)
+
+    def contained(self, stage: Stage) -> Callable[[Job], None] | None:
+        """The stage's code in its container on this machine; None where it runs on the host.
+
+        Raises:
+            BadUse: its image is not there, or has no digest yet.
+        """
+        container = self.placement.container
+        image = image_name(stage, self.recipe.numerics, container)
+        if image is None:
+            return None
+        # the engine's library takes a third of a second to load, which other stages spare
+        from instella.containers.engines import in_container
+
+        recipe_file = Path(self.placement.recipe)
+        chosen = locked(read_images(), image)
+        return in_container(recipe_file, chosen, container, self.workspace.downloads)
 
 
 def add_parser(subparsers: Any, name: str, help_text: str) -> argparse.ArgumentParser:
@@ -65,5 +88,11 @@ def load_project(args: argparse.Namespace) -> Project:
         downloads=Path(placement.downloads),
         recipe_folder=recipe_file.parent,
         ranks=placement.ranks,
+        workers=placement.workers,
     )
     return Project(recipe, placement, build_graph(recipe), workspace)
+
+
+def json_line(value: Any) -> str:
+    """Canonical JSON to print: one line, without its end."""
+    return json_bytes(value).decode("utf-8").rstrip("\n")

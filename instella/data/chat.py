@@ -108,17 +108,14 @@ def fit(
     return row, labels
 
 
-def prompt_ids(question: str, encoder: Encoder) -> list[int]:
+def prompt_ids(question: str, encoder: Encoder, history: Sequence[Message] = ()) -> list[int]:
     """Begin of text, one user turn and the assistant's tag: what generation continues.
 
-    Equal to the ids before the first label of a training row with this user turn.
+    Equal to the ids before the first label of a training row with this user turn; with a
+    ``history`` of earlier turns, to the ids before the last answer's.
     """
-    return [
-        encoder.eos_id,
-        *encoder.encode(role_tag("user")),
-        *encoder.encode(f"{question.strip()}\n"),
-        *encoder.encode(role_tag("assistant")),
-    ]
+    ids, _ = row_ids((*history, Message("user", question)), encoder)
+    return [*ids, *encoder.encode(role_tag("assistant"))]
 
 
 def answer_ids(answer: str, encoder: Encoder) -> list[int]:

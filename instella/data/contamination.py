@@ -10,7 +10,6 @@ text) must equal the document's, where blanks and case do not count but signs do
 
 import hashlib
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 
 from instella.canonical import parse_json
 from instella.data.documents import Choice, Conversation, Document, Preference, Problem, Text
+from instella.data.rolling import Fingerprints, fingerprints, plain
 from instella.errors import VerificationError
 
 WORD = re.compile(r"[^\W_]+")
@@ -29,7 +29,8 @@ class Guard:
     """Answers whether a document holds a held-out item.
 
     The n-grams are kept as sorted 64-bit hashes, 12 bytes each. Two different n-grams
-    share a hash with a probability of about 2**-64.
+    share a hash with a probability of about 2**-64. Hashes are only made of texts in which
+    a fingerprint (``data.rolling``) says that there may be something to find.
     """
 
     def __init__(self, items: Iterable[tuple[str, str, str]], ngram: int) -> None:
@@ -44,12 +45,17 @@ class Guard:
         self._factors = np.array(seeds, dtype=np.uint64)
         self._names: list[str] = []
         self._whole: dict[bytes, int] = {}
-        hashes, owners = [], []
+        self._longest_whole = 0
+        hashes, owners, prints = [], [], []
         for number, (name, question, answer) in enumerate(items):
             self._names.append(name)
-            found = self._hashes(f"{question} {answer}")
+            text = plain(f"{question} {answer}")
+            found = self._hashes(text)
             if len(found) == 0:
-                self._whole.setdefault(_whole(question), number)
+                whole = _unspaced(plain(question))
+                self._longest_whole = max(self._longest_whole, len(whole))
+                self._whole.setdefault(_digest(whole), number)
+            prints.append(fingerprints(text, ngram)[0])
             hashes.append(found)
             owners.append(np.full(len(found), number, dtype=np.uint32))
         keys = np.concatenate([np.zeros(0, dtype=np.uint64), *hashes])
@@ -57,6 +63,7 @@ class Guard:
         # The stable order gives a shared n-gram to the item that comes first.
         self._grams, first = np.unique(keys, return_index=True)
         self._owners = values[first]
+        self._prints = Fingerprints(np.concatenate([np.zeros(0, dtype=np.uint64), *prints]))
 
     @classmethod
     def from_folder(cls, heldout_folder: Path, ngram: int) -> "Guard":
@@ -75,24 +82,38 @@ class Guard:
 
     def holds(self, document: Document) -> str | None:
         """``SET/KEY`` of a held-out item that the document holds, or None."""
+        if not self._names:
+            return None
         wholes, runs = _compared(document)
+        looks = {text: _Look(text, self._ngram) for text in dict.fromkeys((*wholes, *runs))}
         for text in wholes:
-            owner = self._whole.get(_whole(text))
+            owner = self._owner_of_whole(looks[text])
             if owner is not None:
                 return self._names[owner]
         for text in runs:
-            found = self._hashes(text)
-            if len(found) and len(self._grams):
-                places = np.searchsorted(self._grams, found)
-                places[places == len(self._grams)] = 0
-                hits = places[self._grams[places] == found]
-                if len(hits):
-                    return self._names[int(self._owners[hits[0]])]
+            owner = self._owner_of_gram(looks[text])
+            if owner is not None:
+                return self._names[owner]
         return None
 
+    def _owner_of_whole(self, look: "_Look") -> int | None:
+        # Letters and digits are never blanks, so a text with too many of them is too long.
+        if look.letters > self._longest_whole:
+            return None
+        return self._whole.get(_digest(_unspaced(look.text)))
+
+    def _owner_of_gram(self, look: "_Look") -> int | None:
+        if not self._prints.holds_any(look.prints):
+            return None
+        found = self._hashes(look.text)
+        places = np.searchsorted(self._grams, found)
+        places[places == len(self._grams)] = 0
+        hits = places[self._grams[places] == found]
+        return int(self._owners[hits[0]]) if len(hits) else None
+
     def _hashes(self, text: str) -> np.ndarray:
-        """uint64 hash of each n-gram of the text: a sum of word hashes times odd factors."""
-        words = WORD.findall(unicodedata.normalize("NFKC", text).lower())
+        """uint64 hash of each n-gram of a plain text: a sum of word hashes times odd factors."""
+        words = WORD.findall(text)
         count = len(words) - self._ngram + 1
         if count < 1:
             return np.zeros(0, dtype=np.uint64)
@@ -113,10 +134,21 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest(), "little")
 
 
-def _whole(text: str) -> bytes:
-    """16 bytes that stand for a whole text without its blanks and case."""
-    plain = "".join(unicodedata.normalize("NFKC", text).lower().split())
-    return hashlib.blake2b(plain.encode("utf-8"), digest_size=16).digest()
+class _Look:
+    """A text as it is compared, with the fingerprints of its n-grams."""
+
+    def __init__(self, text: str, ngram: int) -> None:
+        self.text = plain(text)
+        self.prints, self.letters = fingerprints(self.text, ngram)
+
+
+def _unspaced(text: str) -> str:
+    return "".join(text.split())
+
+
+def _digest(text: str) -> bytes:
+    """16 bytes that stand for a whole text."""
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
 
 
 def _compared(document: Document) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -128,8 +160,11 @@ def _compared(document: Document) -> tuple[tuple[str, ...], tuple[str, ...]]:
             asked = tuple(m.content for m in document.messages if m.role == "user")
             return asked, (" ".join(message.content for message in document.messages),)
         case Preference():
+            asked = tuple(m.content for m in document.history if m.role == "user")
+            before = "".join(f"{message.content} " for message in document.history)
             answers = (document.chosen, document.rejected)
-            return (document.question,), tuple(f"{document.question} {a}" for a in answers)
+            runs = tuple(f"{before}{document.question} {answer}" for answer in answers)
+            return (*asked, document.question), runs
         case Problem():
             return (document.question,), (f"{document.question} {document.answer}",)
         case Choice():

@@ -2,6 +2,8 @@
 
 ``key`` names the document inside its source for ever: it never depends on the order of
 files, on other documents or on the machine.
+
+``Dropped`` stands in the place of a document that a published filter leaves out.
 """
 
 from dataclasses import dataclass
@@ -35,12 +37,13 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Preference:
-    """A question with a better and a worse answer."""
+    """A question with a better and a worse answer; ``history`` is the turns before it."""
 
     key: str
     question: str
     chosen: str
     rejected: str
+    history: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,14 @@ class Choice:
     question: str
     choices: tuple[str, ...]
     gold: int
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A row without a document, for ``reason`` (a name for a count: ``not_english``)."""
+
+    key: str
+    reason: str
 
 
 Document = Text | Conversation | Preference | Problem | Choice

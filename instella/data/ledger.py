@@ -5,11 +5,14 @@ ledger or counted under the held-out set or the reason for which it was dropped.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from instella.canonical import sha256_bytes
+from instella.data.select import Selection
 from instella.data.tokenizer import utf8
+from instella.data.units import Outcome
 from instella.errors import VerificationError
 from instella.recipe.settings import Part
 
@@ -26,9 +29,11 @@ def entry(source: str, key: str, text: str, **place: int) -> dict[str, Any]:
     return {"source": source, "key": key, "sha256": sha256_bytes(utf8(text)), **place}
 
 
-def clip(entries: Sequence[Mapping[str, Any]], tokens: int) -> list[dict[str, Any]]:
+def clip(entries: Iterable[Mapping[str, Any]], tokens: int) -> Iterator[dict[str, Any]]:
     """The entries of a stream that keeps its first ``tokens`` tokens."""
-    return [{**item, "end": min(item["end"], tokens)} for item in entries if item["start"] < tokens]
+    for item in entries:
+        if item["start"] < tokens:
+            yield {**item, "end": min(item["end"], tokens)}
 
 
 class Ledger:
@@ -41,6 +46,12 @@ class Ledger:
         self._dropped: list[Counter[str]] = [Counter() for _ in parts]
         self._noted: list[Counter[str]] = [Counter() for _ in parts]
 
+    def selected(self, part: int, selection: Selection) -> None:
+        """What the selection of part number ``part`` read, kept, repeated and left out."""
+        figures = asdict(selection)
+        self._dropped[part].update(figures.pop("filtered"))
+        self._sums[part].update(figures)
+
     def kept(self, part: int, **amounts: int) -> None:
         """A document of part number ``part`` went in, with so many characters, tokens."""
         self._sums[part].update(documents=1, **amounts)
@@ -49,14 +60,16 @@ class Ledger:
         """A document was dropped because it holds ``SET/KEY``; counted by the set."""
         self._contaminated[part][held_out_item.partition("/")[0]] += 1
 
-    def dropped(self, part: int, reason: str) -> None:
-        """A document was dropped for ``reason``."""
-        self._dropped[part][reason] += 1
-
-    def noted(self, part: int, what: str, amount: int = 1) -> None:
-        """Something out of the ordinary was kept as it is."""
-        if amount:
-            self._noted[part][what] += amount
+    def count(self, outcome: Outcome) -> None:
+        """Count what became of a document."""
+        part = outcome.part
+        if outcome.held is not None:
+            self.contaminated(part, outcome.held)
+        elif outcome.dropped is not None:
+            self._dropped[part][outcome.dropped] += 1
+        else:
+            self.kept(part, **outcome.amounts)
+            self._noted[part].update(outcome.noted)
 
     def refuse_empty(self, what: str) -> None:
         """End the stage when no document is left.

@@ -7,6 +7,7 @@ with a continuing-subword prefix take ids from the map's order (tokenizers#1794)
 """
 
 import json
+from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ class Encoder:
         for text in texts:
             utf8(text)
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [list(encoding.ids) for encoding in encodings]
+        return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids, special tokens written out; bytes that are no UTF-8 become U+FFFD."""
@@ -178,10 +179,14 @@ def to_uint16(ids: Sequence[int]) -> np.ndarray:
     Raises:
         VerificationError: an id below 0 or above 65535, which would wrap round.
     """
-    wide = np.asarray(ids, dtype=np.int64)
-    if wide.size and not 0 <= int(wide.min()) <= int(wide.max()) <= LARGEST_ID:
+    try:
+        # Twice as fast as numpy's own way from a list of Python numbers.
+        wide = np.frombuffer(array("I", ids), dtype=np.uint32)
+    except OverflowError:
+        wide = None
+    if wide is None or wide.max(initial=0) > LARGEST_ID:
         raise VerificationError(
-            f"token ids {int(wide.min())} to {int(wide.max())} do not fit uint16; "
+            f"token ids {min(ids)} to {max(ids)} do not fit uint16; "
             f"use a tokenizer with ids up to {LARGEST_ID}"
         )
     return wide.astype(np.uint16)

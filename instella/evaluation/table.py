@@ -26,18 +26,18 @@ class Judged:
 
 @dataclass(frozen=True)
 class Measured:
-    """Folders of the evaluations by checkpoint, and of the unigram baseline."""
+    """Folders of the evaluations by checkpoint, and of the unigram baseline if there is one."""
 
     checkpoints: Mapping[str, Path]
-    baseline: Path
+    baseline: Path | None
     resamples: int
     seed: int
 
     def samples(self, checkpoint: str, held_out: str, metric: str) -> list[Sample]:
         """Each item's share of a figure of one checkpoint (or of ``unigram``)."""
         folder = self.baseline if checkpoint == UNIGRAM else self.checkpoints[checkpoint]
-        path = folder / f"{held_out}.jsonl"
-        if not path.exists():
+        path = folder / f"{held_out}.jsonl" if folder is not None else None
+        if path is None or not path.exists():
             raise VerificationError(
                 f"{checkpoint} was not measured on {held_out}: add it to suites"
             )
@@ -92,7 +92,7 @@ def results(
     """
     judged = [judge(claim, measured) for claim in claims]
     return {
-        "baseline": read_scores(measured.baseline),
+        "baseline": {} if measured.baseline is None else read_scores(measured.baseline),
         "choices": choices,
         "checkpoints": {name: read_scores(folder) for name, folder in measured.checkpoints.items()},
         "claims": [

@@ -5,15 +5,16 @@ multiply-adds, inner index ascending, cut every ``CHUNK``. The inputs are multip
 2**-12 below 1, so a product is a multiple of 2**-24 and every exact sum fits in float64;
 rounding it to float32 is then what a fused multiply-add does, on any processor. The sums
 pass 24 bits after a few terms, so another order of terms gives other bits.
-Attention has no such short definition: its answer is a stored digest.
+Attention has no such short definition: the answer of its two makes is a stored digest.
 """
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from instella.canonical import sha256_bytes
 from instella.errors import VerificationError
+from instella.network.attention import attend
 from instella.network.network import Instella
 from instella.network.product import CHUNK, PORTABLE, chain_product
 from instella.recipe.settings import Model
@@ -99,11 +100,11 @@ def _numbers(rows: int, columns: int, key: int) -> np.ndarray:
     return (integers * 2.0**-12).astype(np.float32)
 
 
-_ATTENTION = "be98ceb867125b8bda044c6b7bf962568734da9856c56ac6ed85532124840b60"
+_ATTENTION = "d2262e9f1813221193ebfda8229dff1e147cd26ea46f1b8e5734b3623b9bcfea"
 
 
 def check_attention() -> None:
-    """Compare fused attention, forward and backward, with its stored digest.
+    """Compare attention of both makes, forward and backward, with its stored digest.
 
     Raises:
         VerificationError: other bits; most often the environment of the numerics class
@@ -117,7 +118,7 @@ def check_attention() -> None:
 
 
 def attention_digest() -> str:
-    """SHA-256 over the results of fused attention and its gradients at fixed inputs."""
+    """SHA-256 over attention and its gradients at fixed inputs, of products and fused."""
     parts: list[Tensor] = []
     for length, width in ((7, 16), (128, 32)):
         query, key, value, gradient = (
@@ -125,7 +126,9 @@ def attention_digest() -> str:
             for i in range(4)
         )
         operands = [x.requires_grad_() for x in (query, key, value)]
+        causal = torch.ones(length, length, dtype=torch.bool).tril()
         with torch.enable_grad():
-            out = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-            parts += [out.detach(), *torch.autograd.grad(out, operands, gradient)]
+            for mask in (None, causal.expand(2, 1, -1, -1)):
+                out = attend(query, key, value, mask, PORTABLE)
+                parts += [out.detach(), *torch.autograd.grad(out, operands, gradient)]
     return sha256_bytes(b"".join(part.contiguous().numpy().tobytes() for part in parts))

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from instella.errors import BadUse
-from instella.network.product import Linear
+from instella.network.attention import attend
+from instella.network.product import Linear, project
 from instella.network.rope import rope_table, rotate
 from instella.recipe.settings import Model
 
@@ -42,12 +43,7 @@ class RMSNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head causal attention with normalized queries and keys.
-
-    torch's fused attention serves every numerics class: on a CPU its inner products go
-    through MKL, whose ``MKL_CBWR=COMPATIBLE`` branch gives the same bits everywhere. A
-    loop of portable products over the heads was measured and is no faster.
-    """
+    """Multi-head causal attention with normalized queries and keys."""
 
     def __init__(self, settings: Model, numerics: str, layer: int) -> None:
         super().__init__()
@@ -59,19 +55,19 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(width, settings.rms_norm_eps)
         self.k_norm = RMSNorm(width, settings.rms_norm_eps)
         self.heads = settings.num_attention_heads
+        self.numerics = numerics
         self.layer = layer
 
     def forward(self, x: Tensor, rope: Rope, mask: Tensor | None, cache: Cache | None) -> Tensor:
         """``x [B, T, width] -> [B, T, width]``."""
         heads = (*x.shape[:-1], self.heads, -1)
-        query = rotate(self.q_norm(self.q_proj(x)).view(heads), *rope).transpose(1, 2)
-        key = rotate(self.k_norm(self.k_proj(x)).view(heads), *rope).transpose(1, 2)
-        value = self.v_proj(x).view(heads).transpose(1, 2)
+        query, key, value = project(x, self.q_proj, self.k_proj, self.v_proj)
+        query = rotate(self.q_norm(query).view(heads), *rope).transpose(1, 2)
+        key = rotate(self.k_norm(key).view(heads), *rope).transpose(1, 2)
+        value = value.view(heads).transpose(1, 2)
         if cache is not None:
             key, value = cache.update(key, value, self.layer)
-        out = nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=mask is None and query.shape[2] > 1
-        )
+        out = attend(query, key, value, mask, self.numerics)
         return self.o_proj(out.transpose(1, 2).reshape(x.shape))
 
 
@@ -86,7 +82,8 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``x [B, T, width] -> [B, T, width]``."""
-        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = project(x, self.gate_proj, self.up_proj)
+        return self.down_proj(nn.functional.silu(gate) * up)
 
 
 class Layer(nn.Module):

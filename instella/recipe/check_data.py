@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from instella.data.adapter_names import ADAPTER_NAMES
 from instella.recipe.fields import Place, Places, suggestion
+from instella.recipe.graph import SYNTHETIC
 from instella.recipe.settings import Part, Recipe, Source, Tokenizer
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -39,6 +40,9 @@ def check_data(recipe: Recipe, places: Places) -> None:
         raise places.error(("name",), f"is '{recipe.name}', not a name", cure)
     if not recipe.about.strip():
         raise places.error(("about",), "is empty", "say in one sentence what it trains")
+    if recipe.published is not None and not _stays_below(recipe.published):
+        what = f"is '{recipe.published}', not a folder below the recipe's"
+        raise places.error(("published",), what, "write it relative to the recipe file")
     for group, names in (("sources", recipe.sources), ("sets", recipe.evaluation.sets)):
         parent: Place = (group,) if group == "sources" else ("evaluation", group)
         for name in names:
@@ -62,6 +66,8 @@ def parts_of(recipe: Recipe) -> Iterator[tuple[Place, Part]]:
             yield ("stages", stage, "data", "parts", index), part
     for name, item in recipe.evaluation.sets.items():
         yield ("evaluation", "sets", name, "part"), item.part
+    for index, part in enumerate(recipe.synthesis.problems if recipe.synthesis else ()):
+        yield ("synthesis", "problems", index), part
 
 
 def _check_source(source: Source, place: Place, places: Places) -> None:
@@ -100,14 +106,20 @@ def _check_paths(source: Source, place: Place, places: Places) -> None:
     inside = [(("members", index), path) for index, path in enumerate(source.members)]
     inside += [(("files", index), path) for index, path in enumerate(source.files)]
     for tail, path in inside:
-        if not _is_relative(path) or ".." in PurePosixPath(path).parts:
+        if not _stays_below(path):
             what = f"is '{path}', which leaves the source"
             raise places.error((*place, *tail), what, "write a path below its root")
     for name in ("path", "lock"):
         value = getattr(source, name)
-        if value is not None and not _is_relative(value):
-            what = "is not a relative path"
-            raise places.error((*place, name), what, "write it relative to the recipe file")
+        if value is not None and not _stays_below(value):
+            what = f"is '{value}', which leaves the recipe's folder"
+            raise places.error(
+                (*place, name), what, "write a path in it, relative to the recipe file"
+            )
+
+
+def _stays_below(path: str) -> bool:
+    return _is_relative(path) and ".." not in PurePosixPath(path).parts
 
 
 def _is_relative(path: str) -> bool:
@@ -116,7 +128,8 @@ def _is_relative(path: str) -> bool:
 
 
 def _check_part(part: Part, place: Place, recipe: Recipe, places: Places) -> None:
-    if part.source not in recipe.sources:
+    is_synthetic = part.source == SYNTHETIC and place[0] == "stages"
+    if part.source not in recipe.sources and not is_synthetic:
         what = f"names the unknown source '{part.source}'"
         raise places.error((*place, "source"), what, suggestion(part.source, recipe.sources))
     if part.adapter not in ADAPTER_NAMES:

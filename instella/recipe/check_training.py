@@ -11,9 +11,11 @@ def check_training(recipe: Recipe, places: Places) -> None:
     """Shapes, batches, starting points and seeds; BadUse at the first fault."""
     _check_model(recipe, places)
     _check_seeds(recipe, places)
+    _check_hardware(recipe, places)
     for stage in recipe.stages.__dataclass_fields__:
         settings = getattr(recipe.stages, stage)
         _check_batches(settings.training, ("stages", stage, "training"), places)
+        _check_kept(settings.training, ("stages", stage, "training"), places)
         _check_optimizer(settings, ("stages", stage, "training"), places)
         _check_init(recipe, stage, places)
         _check_lengths(recipe, stage, places)
@@ -24,6 +26,18 @@ def check_training(recipe: Recipe, places: Places) -> None:
         if settings.reduce_loss == "mean" and settings.loss_scale != 1.0:
             what = "has no effect while reduce_loss is mean"
             raise places.error(("stages", stage, "loss_scale"), what, "remove it or write sum")
+
+
+def _check_hardware(recipe: Recipe, places: Places) -> None:
+    if recipe.hardware is None:
+        return
+    stages = recipe.stages.__dataclass_fields__
+    for stage, nodes in recipe.hardware.nodes.items():
+        place: Place = ("hardware", "nodes", stage)
+        if stage not in stages:
+            raise places.error(place, "is not a training stage", suggestion(stage, stages))
+        if nodes < 1:
+            raise places.error(place, f"is {nodes}, too small", "write 1 or more")
 
 
 def _check_model(recipe: Recipe, places: Places) -> None:
@@ -62,6 +76,14 @@ def _check_batches(training: Training, place: Place, places: Places) -> None:
         below = 1 << max(count.bit_length() - 1, 0)
         cure = f"write {training.micro_batch * below} or {training.micro_batch * below * 2}"
         raise places.error((*place, "global_batch"), what, cure)
+
+
+def _check_kept(training: Training, place: Place, places: Places) -> None:
+    kept, every = training.keep_checkpoints_every, training.ledger_every
+    if kept is not None and kept % every:
+        what = f"is {kept}, not a multiple of ledger_every {every}, so no digest vouches for them"
+        cure = f"write {max(every, kept // every * every)}"
+        raise places.error((*place, "keep_checkpoints_every"), what, cure)
 
 
 def _check_optimizer(settings: Any, place: Place, places: Places) -> None:

@@ -7,13 +7,28 @@ from instella.recipe.settings import Model, Pretrain, Recipe
 def parameter_count(model: Model) -> int:
     """Weights of the network: untied embedding and head, no biases.
 
-    A layer holds q, k, v, o (4 h^2), the norms of q and k (2 h), gate, up and down
-    (3 h i) and two norms (2 h); one norm stands before the head. Gives 3,112,675,840
-    for Instella 3B, as on the published model card (3.11B).
+    Embedding, head, the layers and one norm before the head. Gives 3,112,675,840 for
+    Instella 3B, as on the published model card (3.11B).
     """
+    layers = model.num_hidden_layers * layer_parameter_count(model)
+    return embedding_count(model) + layers + model.hidden_size
+
+
+def layer_parameter_count(model: Model) -> int:
+    """Weights of a layer: q, k, v, o (4 h^2), the norms of q and k (2 h), gate, up and down
+    (3 h i) and two norms (2 h)."""
     hidden, wide = model.hidden_size, model.intermediate_size
-    layer = 4 * hidden * hidden + 2 * hidden + 3 * hidden * wide + 2 * hidden
-    return 2 * model.vocab_size * hidden + model.num_hidden_layers * layer + hidden
+    return 4 * hidden * hidden + 2 * hidden + 3 * hidden * wide + 2 * hidden
+
+
+def embedding_count(model: Model) -> int:
+    """Weights of embedding and head together."""
+    return 2 * model.vocab_size * model.hidden_size
+
+
+def tensor_count(model: Model) -> int:
+    """Tensors of a checkpoint: 7 matrices and 4 norms a layer, embedding, head, last norm."""
+    return 11 * model.num_hidden_layers + 3
 
 
 def trained_tokens(pretrain: Pretrain) -> int | None:

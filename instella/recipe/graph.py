@@ -5,10 +5,14 @@ what Snakemake, the command line and the audit read, so there is one graph.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from instella.recipe.imports import IMPORT, apply_imports
 from instella.recipe.settings import Part, Pretrain, Recipe
+
+SYNTHETIC = "synthetic"
+"""What a mixture calls the source that the stages ``synthetic_*`` make."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,27 @@ class Stage:
     settings: Mapping[str, Any]
     inputs: Mapping[str, str]
 
+    @property
+    def is_imported(self) -> bool:
+        """Published weights stand for what the stage would make."""
+        return IMPORT in self.settings
+
+    @property
+    def trains(self) -> bool:
+        """Its settings say how something is trained."""
+        return any(
+            item.name == "training"
+            for value in self.settings.values()
+            if is_dataclass(value)
+            for item in fields(value)
+        )
+
 
 def build_graph(recipe: Recipe) -> dict[str, Stage]:
-    """All stages of a recipe in an order in which they can run."""
+    """All stages of a recipe in an order in which they can run.
+
+    With imports: only the stages that are then needed.
+    """
     stages: dict[str, Stage] = {}
 
     def add(name: str, kind: str, settings: dict[str, Any], inputs: dict[str, str]) -> None:
@@ -37,7 +59,7 @@ def build_graph(recipe: Recipe) -> dict[str, Stage]:
     _add_data(recipe, add)
     _add_training(recipe, add)
     _add_evaluation(recipe, add)
-    return stages
+    return apply_imports(recipe, stages)
 
 
 def checkpoints(recipe: Recipe) -> tuple[str, ...]:
@@ -49,14 +71,25 @@ def checkpoints(recipe: Recipe) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def names_synthetic(recipe: Recipe) -> bool:
+    """Whether a mixture of a training stage takes the synthetic problems."""
+    stages = [getattr(recipe.stages, name) for name in recipe.stages.__dataclass_fields__]
+    return any(part.source == SYNTHETIC for stage in stages for part in stage.data.parts)
+
+
 def _sources(parts: tuple[Part, ...]) -> dict[str, str]:
-    return {f"source_{part.source}": f"source_{part.source}" for part in parts}
+    return {f"source_{part.source}": _stage_of(part.source) for part in parts}
+
+
+def _stage_of(source: str) -> str:
+    return "synthetic_solution" if source == SYNTHETIC else f"source_{source}"
 
 
 def _add_data(recipe: Recipe, add: Any) -> None:
     sets = recipe.evaluation.sets
     evaluation = {"sets": sets, "seed": recipe.evaluation.seed}
     add("heldout", "heldout", evaluation, _sources(tuple(item.part for item in sets.values())))
+    _add_synthesis(recipe, add)
     inputs = _sources(recipe.tokenizer.parts) | {"heldout": "heldout"}
     if recipe.tokenizer.source is not None:
         inputs[f"source_{recipe.tokenizer.source}"] = f"source_{recipe.tokenizer.source}"
@@ -76,7 +109,33 @@ def _add_data(recipe: Recipe, add: Any) -> None:
     for name, kind in kinds.items():
         data = getattr(recipe.stages, name).data
         inputs = _sources(data.parts) | {"heldout": "heldout", "tokenizer": "tokenizer"}
+        if name == "pretrain_stage2":
+            # Also where the mixture takes the published set: the graph is one for all recipes.
+            inputs |= {f"source_{SYNTHETIC}": _stage_of(SYNTHETIC)}
         add(f"tokens_{name}", kind, {"data": data, **common}, inputs)
+
+
+def _add_synthesis(recipe: Recipe, add: Any) -> None:
+    """Four stages; they do nothing unless a mixture names what they make."""
+    synthesis = recipe.synthesis
+    problems = () if synthesis is None else synthesis.problems
+    is_used = synthesis is not None and names_synthetic(recipe)
+    common: dict[str, Any] = {"teacher": None}
+    steps = dict.fromkeys(("abstract", "program", "values", "solution"), common)
+    if synthesis is not None and is_used:
+        common = {"teacher": synthesis.teacher, "seed": synthesis.seed}
+        steps = {name: {**common, "step": getattr(synthesis, name)} for name in steps}
+        steps["abstract"]["problems"] = problems
+        for name in ("abstract", "values"):
+            steps[name]["ngram"] = recipe.evaluation.ngram
+    inputs: dict[str, dict[str, str]] = {
+        "abstract": {**_sources(problems), "heldout": "heldout"},
+        "program": {"abstract": "synthetic_abstract"},
+        "values": {"program": "synthetic_program", "heldout": "heldout"},
+        "solution": {"values": "synthetic_values", "program": "synthetic_program"},
+    }
+    for name, settings in steps.items():
+        add(f"synthetic_{name}", f"synthetic_{name}", settings, inputs[name])
 
 
 def _add_training(recipe: Recipe, add: Any) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 from instella.recipe.check_data import check_data
 from instella.recipe.check_evaluation import check_evaluation
+from instella.recipe.check_imports import check_imports
+from instella.recipe.check_synthesis import check_synthesis
 from instella.recipe.check_training import check_training
 from instella.recipe.fields import FieldReader, Places
 from instella.recipe.nodes import Entries, Items, Node, Scalar
@@ -28,8 +30,10 @@ def read_recipe(path: Path) -> Recipe:
     reader = FieldReader(str(path))
     recipe: Recipe = reader.read(Recipe, read_tree(path))
     check_data(recipe, reader.places)
+    check_synthesis(recipe, reader.places)
     check_training(recipe, reader.places)
     check_evaluation(recipe, reader.places)
+    check_imports(recipe, reader.places)
     return recipe
 
 
@@ -62,16 +66,17 @@ def _merge(tree: Entries, overrides: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping) and isinstance(old, Entries):
             _merge(old, value)
         else:
-            tree.entries[key] = _given(value)
+            tree.entries[key] = node_of(value)
             tree.lines[key] = 0
 
 
-def _given(value: Any) -> Node:
+def node_of(value: Any) -> Node:
+    """Plain values as nodes of a file; text counts as written for whatever type is asked."""
     if isinstance(value, Mapping):
-        items = {str(key): _given(item) for key, item in value.items()}
+        items = {str(key): node_of(item) for key, item in value.items()}
         return Entries(0, items, dict.fromkeys(items, 0))
     if isinstance(value, (list, tuple)):
-        return Items(0, [_given(item) for item in value])
+        return Items(0, [node_of(item) for item in value])
     if isinstance(value, (str, Path)):
         return Scalar(0, str(value), plain=False, given=True)
     return Scalar(0, json.dumps(value), plain=True)

@@ -152,7 +152,16 @@ class Training:
         "publish the moments for a stage that continues them", default=False
     )
     save_every: int = setting("steps between resumable checkpoints", default=50, at_least=1)
+    ledger_every: int = setting(
+        "steps between digests of every tensor in the step ledger", default=10, at_least=1
+    )
     activation_checkpointing: bool = setting("recompute activations in backward", default=False)
+    keep_checkpoints_every: int | None = setting(
+        "steps between checkpoints that the artifact keeps, so that an audit can run single "
+        "segments again; a multiple of ledger_every; null: none",
+        default=None,
+        at_least=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -311,6 +320,54 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Teacher:
+    """Who writes the synthetic problems. Where an endpoint stands is placement."""
+
+    kind: str = setting(
+        "endpoint: a model behind OpenAI's chat completions; rules: deterministic, for problems "
+        "whose solution shows its arithmetic",
+        choices=("endpoint", "rules"),
+    )
+    model: str | None = setting("endpoint: the model's name there", default=None)
+    max_tokens: int = setting("endpoint: longest reply", default=2048, at_least=1)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is tried until a reply passes its check."""
+
+    temperature: float = setting("of the teacher", at_least=0.0)
+    attempts: int = setting("replies asked for at most, for each row", at_least=1)
+
+
+@dataclass(frozen=True)
+class ValueStep:
+    """New values and new wording, in rounds."""
+
+    sets: int = setting("value sets of a round", at_least=1)
+    rounds: int = setting("rounds at most, for each problem", at_least=1)
+    wanted: int = setting("new problems after which a problem has enough", at_least=1)
+    temperature: float = setting("of the teacher choosing values", at_least=0.0)
+    reword_temperature: float = setting("of the teacher wording the question", at_least=0.0)
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """New problems from old ones by way of programs: source ``synthetic`` of a mixture.
+
+    The four stages run when a mixture names that source, and hold nothing otherwise.
+    """
+
+    problems: tuple[Part, ...] = setting("training problems, one turn of question and solution")
+    teacher: Teacher = setting("who writes")
+    abstract: Step = setting("numbers become parameters")
+    program: Step = setting("a program gives the known answer")
+    values: ValueStep = setting("new values, answers and questions")
+    solution: Step = setting("a worked solution ends in the program's answer")
+    seed: int = setting("of requests, or of the rules' new values", default=0, at_least=0)
+
+
+@dataclass(frozen=True)
 class Stages:
     """The recipe's stages, in the order they run; the names are the graph's."""
 
@@ -323,6 +380,27 @@ class Stages:
     grpo1: Policy = setting("GRPO 1")
     grpo2: Policy = setting("GRPO 2")
     grpo3: Policy = setting("GRPO 3")
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machines a recipe is planned for; no stage's identity holds it."""
+
+    accelerator: str = setting("name of the accelerator")
+    accelerators_per_node: int = setting("accelerators of one machine", at_least=1)
+    memory_bytes: float = setting("memory of one accelerator", more_than=0.0)
+    peak_flops: float = setting("dense bf16 operations a second of one", more_than=0.0)
+    power_watts: float = setting("electrical power of one at full load", more_than=0.0)
+    nodes: dict[str, int] = setting("training stage -> machines")
+
+
+@dataclass(frozen=True)
+class Import:
+    """Published weights that stand for a checkpoint; ``instella import`` checks them."""
+
+    content: str = setting("content of the imported artifact, 64 hex digits")
+    repository: str | None = setting("hub: owner/name, as the lock has it", default=None)
+    revision: str | None = setting("hub: commit, as the lock has it", default=None)
 
 
 @dataclass(frozen=True)
@@ -343,13 +421,44 @@ class Recipe:
     deviations: tuple[str, ...] = setting(
         "where this recipe knowingly differs from the publication", default=()
     )
+    synthesis: Synthesis | None = setting("synthetic problems; null: none", default=None)
+    hardware: Hardware | None = setting("machines to plan for; null: not given", default=None)
+    imports: dict[str, Import] | None = setting(
+        "checkpoint -> published weights that take its place; null: every one is trained",
+        default=None,
+    )
+    published: str | None = setting(
+        "folder, relative to the recipe file, with what is published about this recipe: sources, "
+        "figures, results and deviations; null: none",
+        default=None,
+    )
 
 
 @dataclass(frozen=True)
 class Container:
-    """Which engine runs a stage."""
+    """Which engine runs a stage, and what the container may have."""
 
-    engine: str = setting("none: on the host", default="none", choices=("none",))
+    engine: str = setting(
+        "none: on the host; else a container in which the stage's code runs",
+        default="none",
+        choices=("none", "docker", "podman", "apptainer"),
+    )
+    accel: str = setting(
+        "accelerators that the container sees", default="none", choices=("none", "rocm", "cuda")
+    )
+    images: dict[str, str] | None = setting(
+        "kind of stage -> image of containers/images.lock, where it is not the usual one",
+        default=None,
+    )
+    shm_gib: int = setting(
+        "shared memory of a container of docker or podman; unused with accel rocm, which takes the "
+        "host's, and with apptainer",
+        default=1,
+        at_least=1,
+    )
+    memory_gib: int | None = setting(
+        "memory of a container; null: no limit", default=None, at_least=1
+    )
 
 
 @dataclass(frozen=True)
@@ -360,5 +469,15 @@ class Placement:
     results: str = setting("folder of manifests and views", default="results")
     store: str = setting("folder of the content-addressed bytes", default="store")
     downloads: str = setting("folder where archives are kept once fetched", default="downloads")
-    ranks: int = setting("processes of a training stage", default=1, at_least=1)
+    ranks: int = setting(
+        "processes of a training stage, on a cluster of each of its nodes", default=1, at_least=1
+    )
+    workers: int = setting("processes of a tokens stage", default=1, at_least=1)
     container: Container = setting("engine", default=Container())
+    launcher: str = setting(
+        "who starts the processes of a training stage: local: the stage itself, on its machine; "
+        "srun: SLURM, on the nodes of the job; torchrun: one torchrun on each node of the job",
+        default="local",
+        choices=("local", "srun", "torchrun"),
+    )
+    site: str | None = setting("site file of the cluster; null: its defaults", default=None)

@@ -64,6 +64,11 @@ def _documents(name: str, item_set: HeldOutSet, folder: Path) -> Iterator[Docume
             )
         if isinstance(document, Conversation):
             _check_exchange(document, name)
+        if isinstance(document, Preference) and document.history:
+            raise BadUse(
+                f"held-out set {name}, {document.key}: has turns before its question; "
+                "kind preference needs none"
+            )
         if document.key in keys:
             raise VerificationError(f"held-out set {name}: two items have the key {document.key}")
         keys.add(document.key)

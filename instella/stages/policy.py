@@ -10,6 +10,7 @@ import copy
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,20 @@ from instella.rollout.episodes import (
 )
 from instella.rollout.generate import Parts
 from instella.training.folders import publish, start_moments, start_network
-from instella.training.loop import Figures, Line, Trained, Trainer, resume, save
+from instella.training.generators import seed_generators
+from instella.training.ledger import Ledger, Streams, numbers_digest, tensors_digest
+from instella.training.loop import (
+    Figures,
+    Line,
+    Trained,
+    Trainer,
+    end_here,
+    keep,
+    ledger_fields,
+    resume,
+    save,
+    stop_is_wanted,
+)
 from instella.training.objectives import group_advantages, policy_loss
 from instella.training.order import Cursor
 from instella.training.processes import launch
@@ -66,7 +80,8 @@ def _run(group: Group, job: Job) -> None:
     moments = start_moments(start, training)
     if moments is not None:
         trainer.optimizer.restore_state(*moments)
-    lines, _ = resume(job, trainer)
+    ledger = Ledger(training.ledger_every, steps.total_steps, kept=group.rank == 0)
+    lines = resume(job, trainer, ledger)
     if trainer.step != len(lines) * updates:
         raise VerificationError(
             f"{job.scratch}: a checkpoint of {trainer.step} updates with {len(lines)} steps is "
@@ -80,15 +95,24 @@ def _run(group: Group, job: Job) -> None:
         while len(lines) < steps.total_steps:
             step = len(lines)
             epoch, numbers = steps.at(step)
-            line = actor.step(step, [prompts[number] for number in numbers])
-            lines.append({"step": step + 1, "epoch": epoch, **line})
-            if (step + 1) % training.save_every == 0 or step + 1 == steps.total_steps:
-                save(job, trainer, lines)
+            seed_generators(training.seed, step)
+            made = actor.step(step, [prompts[number] for number in numbers])
+            line = {"step": step + 1, "epoch": epoch, **made.line}
+            lines.append(line)
+            order = steps.stream(epoch)
+            ledger.add(step + 1, partial(made.digests, epoch, numbers, order), trainer.tensors)
+            keep(job, trainer, training, step + 1)
+            last = step + 1 == steps.total_steps
+            stop = not last and stop_is_wanted(group)
+            if (step + 1) % training.save_every == 0 or last or stop:
+                save(job, trainer, lines, ledger)
             tokens += line["tokens"]
             shown = {name: line[name] for name in ("reward", "loss")}
             job.report.step(step + 1, steps.total_steps, tokens=tokens, **shown)
+            if stop:
+                end_here(job, group, step + 1, steps.total_steps)
     if group.rank == 0:
-        publish(job, Trained(trainer, lines), network, training, start)
+        publish(job, Trained(trainer, lines, ledger), network, training, start)
 
 
 def updates_per_step(chosen: settings.Policy) -> int:
@@ -132,6 +156,33 @@ class Micro:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One step: its line without number and epoch, and what the ledger's line is made of."""
+
+    line: Line
+    episodes: Episodes
+    rewards: np.ndarray
+    streams: Streams
+    updates: Sequence[Figures]
+
+    def digests(
+        self, epoch: int, prompts: np.ndarray, order: Sequence[str | int]
+    ) -> dict[str, str]:
+        """Fields of the ledger's line.
+
+        Args:
+            epoch, prompts: numbers of the prompts taken.
+            order: key of the stream that ordered them.
+        """
+        sampled = [self.episodes.ids, self.episodes.lengths]
+        return {
+            **ledger_fields(epoch, prompts, [order, *self.streams], self.updates),
+            "rollout": tensors_digest("rollout", sampled),
+            "rewards": numbers_digest("rewards", self.rewards.tolist()),
+        }
+
+
+@dataclass(frozen=True)
 class Actor:
     """Makes steps: rollout, rewards, updates."""
 
@@ -143,8 +194,8 @@ class Actor:
     encoder: Encoder
     grader: Grader
 
-    def step(self, step: int, prompts: Sequence[Prompt]) -> Line:
-        """Step ``step`` (from 0) on its prompts; the figures of its line."""
+    def step(self, step: int, prompts: Sequence[Prompt]) -> Step:
+        """Make step ``step`` (from 0) on its prompts."""
         chosen = self.chosen
         purpose: Parts = [PURPOSE, chosen.training.seed, step]
         network = self.trainer.network
@@ -159,7 +210,9 @@ class Actor:
         if chosen.kl_coefficient > 0:
             reference = episode_logprobs(self.group, self.reference, episodes, parts)
         figures = self._update(episodes, Scores(advantages, old, reference))
-        return {**_counts(episodes, rewards, prompts), **graded["counts"], **_means(figures)}
+        line = {**_counts(episodes, rewards, prompts), **graded["counts"], **_means(figures)}
+        streams = [[*purpose, prompt.key] for prompt in prompts]
+        return Step(line, episodes, rewards, streams, figures)
 
     def _grade(self, episodes: Episodes, prompts: Sequence[Prompt], step: int) -> dict[str, Any]:
         """Rewards [R] and counts of verdicts; judged by rank 0, known to all."""

@@ -9,7 +9,9 @@ def run(job: Job) -> None:
     """Write ``results.json`` and ``table.md``."""
     settings = job.settings
     folders = {name: job.inputs[name] for name in settings["checkpoints"]}
-    measured = Measured(folders, job.inputs["baseline"], settings["bootstrap"], settings["seed"])
+    measured = Measured(
+        folders, job.inputs.get("baseline"), settings["bootstrap"], settings["seed"]
+    )
     values = results(measured, settings["claims"], settings["choices"])
     write_json(job.output / "results.json", values)
     write_bytes(job.output / "table.md", markdown(values).encode("utf-8"))

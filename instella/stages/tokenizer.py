@@ -9,13 +9,14 @@ and the prompt suffix, so that their words become whole tokens.
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from instella.artifacts.job import Job
-from instella.canonical import write_json
+from instella.canonical import write_json, write_jsonl
 from instella.data.chat import CHAT_TEMPLATE, prompt_ids, role_tag, with_suffix
 from instella.data.contamination import Guard
 from instella.data.documents import ROLES
-from instella.data.ledger import Ledger
+from instella.data.ledger import Ledger, entry
 from instella.data.packing import documents_of, plain_text, split_options
 from instella.data.tokenizer import load, train_bpe, write_folder
 from instella.errors import BadUse, VerificationError
@@ -28,17 +29,19 @@ SMALLEST_CHATS = 100
 
 
 def run(job: Job) -> None:
-    """Write the three files of a tokenizer folder and ``report.json``."""
+    """Write the three files of a tokenizer folder, ``documents.jsonl``, ``report.json``."""
     settings: Tokenizer = job.settings["tokenizer"]
     suffix = job.settings["prompt_suffix"]
     ledger = Ledger(settings.parts)
+    entries: list[dict[str, Any]] = []
     if settings.kind == "file":
         data = published(settings, job.inputs)
     else:
         guard = Guard.from_folder(job.inputs["heldout"], job.settings["ngram"])
-        texts = learning_texts(settings, job.inputs, guard, ledger)
+        texts = learning_texts(settings, job.inputs, guard, ledger, entries)
         data = train_bpe(with_chats(texts, suffix), settings)
     write_folder(job.output, data, settings.eos_id, settings.pad_id, CHAT_TEMPLATE)
+    write_jsonl(job.output / "documents.jsonl", entries)
     encoder = load(job.output)
     report = ledger.report(
         kind=settings.kind,
@@ -71,9 +74,20 @@ def published(settings: Tokenizer, inputs: Mapping[str, Path]) -> bytes:
 
 
 def learning_texts(
-    settings: Tokenizer, inputs: Mapping[str, Path], guard: Guard, ledger: Ledger
+    settings: Tokenizer,
+    inputs: Mapping[str, Path],
+    guard: Guard,
+    ledger: Ledger,
+    entries: list[dict[str, Any]],
 ) -> Iterator[str]:
     """Texts of all parts in turn, until ``max_characters`` have been given.
+
+    Args:
+        settings: parts and limit.
+        inputs: role ``source_NAME`` to the folder of that source.
+        guard: over the held-out items.
+        ledger: counts what is read.
+        entries: gets the ledger's entry of each text.
 
     Raises:
         BadUse: there are no parts.
@@ -98,6 +112,7 @@ def learning_texts(
             continue
         text = plain_text(document)
         ledger.kept(part, characters=len(text))
+        entries.append(entry(settings.parts[part].source, document.key, text))
         given[part] += len(text)
         yield text
 

@@ -6,62 +6,87 @@ Prompts longer than ``max_prompt_tokens`` are dropped, as published (recipe/FACT
 and so are problems without a question or an answer; each kind is counted.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from instella.artifacts.job import Job
 from instella.canonical import write_json, write_jsonl
-from instella.data.chat import prompt_ids, with_suffix
-from instella.data.contamination import Guard
+from instella.data.chat import prompt_ids
 from instella.data.documents import Problem
-from instella.data.ledger import Ledger
-from instella.data.packing import Drawn, admitted, draw
-from instella.data.tokenizer import Encoder, load
+from instella.data.ledger import entry
+from instella.data.packing import Drawn
+from instella.data.shown import question_of
+from instella.data.tokenizer import Encoder
+from instella.data.tokenizing import Tokenized
+from instella.data.units import Outcome
 from instella.recipe.settings import PromptData
 
 
 def run(job: Job) -> None:
-    """Write ``prompts.jsonl`` (key, ids, question, answer) and ``report.json``."""
-    data: PromptData = job.settings["data"]
-    encoder = load(job.inputs["tokenizer"])
-    guard = Guard.from_folder(job.inputs["heldout"], job.settings["ngram"])
-    ledger = Ledger(data.parts)
-    drawn = draw(data.parts, job.inputs, data.seed, math_prompt=True)
-    prompts, tokens = [], 0
-    for item in admitted(drawn, guard, ledger):
-        suffix = job.settings["prompt_suffix"] if item.math_prompt else ""
-        prompt = prompt_of(item, suffix, encoder, data.max_prompt_tokens, ledger)
-        if prompt is not None:
-            prompts.append(prompt)
-            tokens += len(prompt["ids"])
-            job.report.step(len(prompts), len(drawn), tokens)
-    ledger.refuse_empty(job.stage)
-    write_jsonl(job.output / "prompts.jsonl", prompts)
-    longest = max(len(prompt["ids"]) for prompt in prompts)
-    report = ledger.report(drawn=len(drawn), longest=longest, prompts=len(prompts))
+    """Write ``prompts.jsonl``, ``documents.jsonl`` and ``report.json``.
+
+    A prompt has key, ids, question and answer; the two files have the same rows.
+    """
+    made = tokenized(job)
+    longest = 0
+
+    def prompts() -> Iterator[Mapping[str, Any]]:
+        nonlocal longest
+        for outcome in made.outcomes():
+            if outcome.line is not None:
+                longest = max(longest, outcome.amounts["tokens"])
+                yield outcome.line["prompt"]
+
+    count = write_jsonl(job.output / "prompts.jsonl", prompts())
+    entries = ({**line["entry"], "row": row} for row, line in enumerate(made.lines()))
+    write_jsonl(job.output / "documents.jsonl", entries)
+    report = made.ledger.report(longest=longest, prompts=count)
     write_json(job.output / "report.json", report)
-    job.report.say(f"{len(prompts):,} prompts, the longest has {longest} tokens")
+    made.clear()
+    job.report.say(f"{count:,} prompts, the longest has {longest} tokens")
 
 
-def prompt_of(
-    item: Drawn, suffix: str, encoder: Encoder, max_tokens: int, ledger: Ledger
-) -> dict[str, Any] | None:
-    """One line of ``prompts.jsonl``, or None for a problem that is dropped and counted."""
-    problem = item.of_kind(Problem)
-    ids = prompt_ids(with_suffix(problem.question, suffix), encoder)
-    reason = None
+def tokenized(job: Job) -> Tokenized:
+    """The units of the stage."""
+    data: PromptData = job.settings["data"]
+    suffix = job.settings["prompt_suffix"]
+    encode = partial(encode_prompts, max_tokens=data.max_prompt_tokens, suffix=suffix)
+    return Tokenized(job, {}, encode, math_prompt=True)
+
+
+def encode_prompts(
+    batch: Sequence[Drawn], encoder: Encoder, max_tokens: int, suffix: str
+) -> Iterator[Outcome]:
+    """Each problem as a line of ``prompts.jsonl`` and one of the ledger, or dropped."""
+    for item in batch:
+        problem = item.of_kind(Problem)
+        question = question_of(item, problem.question, suffix)
+        ids = prompt_ids(question, encoder)
+        reason = why_dropped(problem, ids, max_tokens)
+        if reason is not None:
+            yield Outcome(item.part, dropped=reason)
+            continue
+        prompt = {
+            "key": problem.key,
+            "ids": ids,
+            "question": problem.question,
+            "answer": problem.answer,
+        }
+        text = f"{problem.question}\n{problem.answer}"
+        yield Outcome(
+            part=item.part,
+            line={"prompt": prompt, "entry": entry(item.source, problem.key, text)},
+            amounts={"characters": len(problem.question), "tokens": len(ids)},
+        )
+
+
+def why_dropped(problem: Problem, ids: Sequence[int], max_tokens: int) -> str | None:
+    """The reason for which a problem is dropped, if there is one."""
     if not problem.question.strip():
-        reason = "no_question"
-    elif not problem.answer.strip():
-        reason = "no_answer"
-    elif len(ids) > max_tokens:
-        reason = "too_long"
-    if reason is not None:
-        ledger.dropped(item.part, reason)
-        return None
-    ledger.kept(item.part, characters=len(problem.question), tokens=len(ids))
-    return {
-        "key": problem.key,
-        "ids": ids,
-        "question": problem.question,
-        "answer": problem.answer,
-    }
+        return "no_question"
+    if not problem.answer.strip():
+        return "no_answer"
+    if len(ids) > max_tokens:
+        return "too_long"
+    return None

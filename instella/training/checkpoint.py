@@ -2,8 +2,12 @@
 
 A checkpoint is written into a folder of another name, flushed to the disk and renamed,
 so ``step-NNNNNNNN`` appears only when it is complete. It holds ``model.safetensors``,
-``optimizer.safetensors``, ``steps.jsonl`` and ``state.json``, which holds the SHA-256
-of the others and of itself. Nothing is pickled.
+``optimizer.safetensors``, ``steps.jsonl``, ``steps.ledger.jsonl`` and ``state.json``, which
+holds the SHA-256 of the others and of itself. Nothing is pickled.
+
+The two logs are written whole each time, so that a checkpoint needs no other file. A step
+takes about 0.7 kB in them: after the million steps of the published pretraining 0.7 GB,
+beside 37 GB of weights and moments.
 """
 
 import re
@@ -19,25 +23,24 @@ from torch import Tensor
 
 from instella import canonical
 from instella.errors import VerificationError
+from instella.step_files import LEDGER, STEPS
 
 KEEP = 2
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
-STEPS = "steps.jsonl"
 STATE = "state.json"
-FILES = (MODEL, OPTIMIZER, STEPS)
+FILES = (MODEL, OPTIMIZER, STEPS, LEDGER)
 
-_NAME = re.compile(r"step-(\d{8,})")
+_NAME = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})")
 _UNFINISHED = "unfinished-"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint on disk after ``step`` updates; ``extra`` is the caller's."""
+    """A verified checkpoint on disk after ``step`` updates."""
 
     folder: Path
     step: int
-    extra: dict[str, Any]
 
     def model(self) -> dict[str, Tensor]:
         """Weights by name."""
@@ -51,6 +54,10 @@ class Checkpoint:
         """The step lines written so far."""
         return canonical.read_jsonl(self.folder / STEPS)
 
+    def ledger(self) -> list[bytes]:
+        """The ledger's lines so far, each with its line feed."""
+        return (self.folder / LEDGER).read_bytes().splitlines(keepends=True)
+
 
 def save(
     folder: Path,
@@ -58,7 +65,7 @@ def save(
     model: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
     lines: list[dict[str, Any]],
-    extra: Mapping[str, Any] | None = None,
+    ledger: list[bytes],
 ) -> Path:
     """Write the checkpoint of ``step`` and drop all but the newest two.
 
@@ -67,7 +74,7 @@ def save(
         step: updates done.
         model, optimizer: tensors by name.
         lines: step lines so far.
-        extra: further values that JSON can hold.
+        ledger: lines of the step ledger so far, as bytes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_unfinished(folder)
@@ -77,21 +84,43 @@ def save(
     canonical.write_safetensors(draft / MODEL, model)
     canonical.write_safetensors(draft / OPTIMIZER, optimizer)
     canonical.write_bytes(draft / STEPS, b"".join(map(canonical.json_bytes, lines)))
+    canonical.write_bytes(draft / LEDGER, b"".join(ledger))
     state = {
         "step": step,
-        "extra": dict(extra or {}),
         "files": {file: canonical.sha256_file(draft / file) for file in FILES},
     }
     digest = canonical.sha256_bytes(canonical.json_bytes(state))
     canonical.write_json(draft / STATE, {"state": state, "sha256": digest})
     canonical.flush(draft)
     target = folder / name
-    if target.exists():
-        shutil.rmtree(target)
+    _remove(target)
     draft.rename(target)
     canonical.flush(folder)
     _prune(folder, step)
     return target
+
+
+def keep(
+    folder: Path, step: int, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
+) -> None:
+    """Write weights and moments of ``step`` for the artifact; none is dropped.
+
+    Args:
+        folder: where the kept ones lie; made if missing.
+        step: of the step ledger, which vouches for the tensors.
+        model, optimizer: tensors by name.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_unfinished(folder)
+    draft = folder / f"{_UNFINISHED}{_name(step)}"
+    draft.mkdir()
+    canonical.write_safetensors(draft / MODEL, model)
+    canonical.write_safetensors(draft / OPTIMIZER, optimizer)
+    canonical.flush(draft)
+    target = folder / _name(step)
+    _remove(target)
+    draft.rename(target)
+    canonical.flush(folder)
 
 
 def latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
@@ -126,7 +155,7 @@ def verify(path: Path) -> Checkpoint:
                 raise VerificationError(f"{path / file}: altered: its SHA-256 differs")
         if path.name != _name(state["step"]):
             raise VerificationError(f"{path}: renamed: it holds step {state['step']}")
-        return Checkpoint(path, state["step"], state["extra"])
+        return Checkpoint(path, state["step"])
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise VerificationError(f"{path}: not a whole checkpoint: {error!r}") from None
 
@@ -158,10 +187,20 @@ def _prune(folder: Path, step: int) -> None:
     # a checkpoint beyond the step just written was damaged, or this one would follow it
     older = sorted((known for known in _steps(folder) if known <= step), reverse=True)
     for known in set(_steps(folder)) - set(older[:KEEP]):
-        shutil.rmtree(folder / _name(known))
+        _remove(folder / _name(known))
 
 
 def _remove_unfinished(folder: Path) -> None:
     for path in folder.iterdir():
         if path.name.startswith(_UNFINISHED):
-            shutil.rmtree(path)
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        if not path.name.startswith(_UNFINISHED):
+            # a kill in between must not leave half of what looks like a checkpoint
+            path = path.rename(path.with_name(f"{_UNFINISHED}old-{path.name}"))
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """How a training stage begins and what it publishes."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from instella.network.folder import load_folder, save_folder
 from instella.network.known_answer import check_network
 from instella.network.network import Instella
 from instella.recipe import settings
-from instella.training.checkpoint import OPTIMIZER, STEPS, load_tensors
-from instella.training.loop import Trained
+from instella.step_files import LEDGER, STEPS
+from instella.training.checkpoint import OPTIMIZER, load_tensors
+from instella.training.loop import CHECKPOINTS, KEPT, Trained
 
 TRAINER = "trainer.json"
 
@@ -63,7 +65,9 @@ def start_moments(
 def publish(
     job: Job, trained: Trained, network: Instella, training: settings.Training, tokenizer: Path
 ) -> None:
-    """Write the stage's artifact: the model folder, its step lines and their summary.
+    """Write the stage's artifact: the model folder, step lines, step ledger and a summary.
+
+    With ``keep_checkpoints_every`` also ``checkpoints/step-NNNNNNNN``, weights and moments.
 
     Args:
         job: its output folder is filled.
@@ -75,6 +79,7 @@ def publish(
     save_folder(job.output, network, tokenizer, network.settings.max_position_embeddings)
     lines = trained.lines
     canonical.write_jsonl(job.output / STEPS, lines)
+    canonical.write_bytes(job.output / LEDGER, b"".join(trained.ledger.lines))
     summary = {
         "steps": len(lines),
         "epochs": lines[-1]["epoch"] + 1,
@@ -83,6 +88,9 @@ def publish(
         "final_loss": lines[-1]["loss"],
     }
     canonical.write_json(job.output / TRAINER, summary)
+    if training.keep_checkpoints_every is not None:
+        # copied: a kill on the way leaves the next attempt all of them
+        shutil.copytree(job.scratch / KEPT, job.output / CHECKPOINTS)
     if training.keep_optimizer:
         moments = trained.trainer.optimizer.export_state()
         canonical.write_safetensors(job.output / OPTIMIZER, moments)

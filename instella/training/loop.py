@@ -7,17 +7,22 @@ not of the number of processes, nor of how often the run was resumed.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from instella import stopping
 from instella.artifacts.job import Job
-from instella.errors import BadUse, KitError
+from instella.errors import BadUse, KitError, Stopped
 from instella.recipe import settings
 from instella.training import checkpoint
+from instella.training.agreement import check_agreement, starting_facts
+from instella.training.generators import seed_generators
+from instella.training.ledger import Ledger, Streams, cursor_digest, numbers_digest, rng_digest
 from instella.training.optimizer import AdamW, clip
 from instella.training.order import Cursor
 from instella.training.projection import recompute_activations
@@ -29,6 +34,7 @@ LossFunction = Callable[[Any, Micro], tuple[Tensor, dict[str, float]]]
 Line = dict[str, Any]
 
 CHECKPOINTS = "checkpoints"
+KEPT = "kept"
 
 
 class Diverged(KitError):
@@ -112,6 +118,11 @@ class Trainer:
             parameter.grad = gradient
         return self._apply(whole.figures)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters as ``parameter.NAME``, and what ``AdamW.export_state`` gives."""
+        weights = {f"parameter.{name}": item for name, item in self.network.named_parameters()}
+        return {**weights, **self.optimizer.export_state()}
+
     def _take_gradients(self) -> list[Tensor]:
         gradients = []
         for parameter in self._parameters:
@@ -163,10 +174,11 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Trained:
-    """The end of a run: its trainer and one line for each update."""
+    """The end of a run: its trainer, one line for each step, and the step ledger."""
 
     trainer: Trainer
     lines: list[Line]
+    ledger: Ledger
 
 
 def train(
@@ -201,18 +213,45 @@ def train(
     trainer = Trainer(network, training.optimizer, training.schedule, total, group)
     if moments is not None:
         trainer.optimizer.restore_state(*moments)
-    lines, _ = resume(job, trainer)
+    ledger = Ledger(training.ledger_every, total, kept=group.rank == 0)
+    lines = resume(job, trainer, ledger)
     tokens = 0
     while trainer.step < total:
         epoch, examples = cursor.at(trainer.step)
+        seed_generators(training.seed, trainer.step)
         batch = task.batch(examples)
         figures = trainer.update(batch.micro_batches, task.loss)
         lines.append(step_line(figures, epoch, batch))
-        if figures.step % training.save_every == 0 or figures.step == total:
-            save(job, trainer, lines)
+        streams = [cursor.stream(epoch)]
+        ledger.add(
+            figures.step,
+            partial(ledger_fields, epoch, examples, streams, [figures]),
+            trainer.tensors,
+        )
+        keep(job, trainer, training, figures.step)
+        stop = figures.step < total and stop_is_wanted(group)
+        if figures.step % training.save_every == 0 or figures.step == total or stop:
+            save(job, trainer, lines, ledger)
         tokens += batch.tokens
         job.report.step(figures.step, total, tokens=tokens, loss=figures.sums["loss"])
-    return Trained(trainer, lines)
+        if stop:
+            end_here(job, group, figures.step, total)
+    return Trained(trainer, lines, ledger)
+
+
+def stop_is_wanted(group: Group) -> bool:
+    """Whether to keep a checkpoint of this step and end; rank 0 decides, so that all agree."""
+    return stopping.may_be_wanted() and group.share(str(stopping.is_wanted())) == "True"
+
+
+def end_here(job: Job, group: Group, step: int, total: int) -> NoReturn:
+    """End every rank once the checkpoint is written.
+
+    Raises:
+        Stopped: always.
+    """
+    group.barrier()
+    raise Stopped(f"{job.stage}: asked to stop, kept a checkpoint after step {step} of {total}")
 
 
 def step_line(figures: Figures, epoch: int, batch: Batch) -> Line:
@@ -228,7 +267,31 @@ def step_line(figures: Figures, epoch: int, batch: Batch) -> Line:
     }
 
 
-def save(job: Job, trainer: Trainer, lines: list[Line], extra: Line | None = None) -> None:
+def ledger_fields(
+    epoch: int, examples: np.ndarray, streams: Streams, updates: Sequence[Figures]
+) -> dict[str, str]:
+    """What every line of the step ledger holds: digests of cursor, generators and figures."""
+    losses = [{**item.sums, "grad_norm": item.grad_norm} for item in updates]
+    return {
+        "cursor": cursor_digest(epoch, examples),
+        "rng": rng_digest(streams),
+        "loss": numbers_digest("loss", losses),
+        "rate": numbers_digest("rate", [item.learning_rate for item in updates]),
+    }
+
+
+def keep(job: Job, trainer: Trainer, training: settings.Training, step: int) -> None:
+    """Keep weights and moments of ``step`` for the artifact, if they are due; rank 0 only.
+
+    Before the resumable checkpoint of the same step: a stage killed in between does it again.
+    """
+    every = training.keep_checkpoints_every
+    if trainer.group.rank == 0 and every is not None and step % every == 0:
+        state, moments = trainer.network.state_dict(), trainer.optimizer.export_state()
+        checkpoint.keep(job.scratch / KEPT, step, state, moments)
+
+
+def save(job: Job, trainer: Trainer, lines: list[Line], ledger: Ledger) -> None:
     """Write a resumable checkpoint into the job's scratch; rank 0 only."""
     if trainer.group.rank == 0:
         checkpoint.save(
@@ -237,31 +300,43 @@ def save(job: Job, trainer: Trainer, lines: list[Line], extra: Line | None = Non
             trainer.network.state_dict(),
             trainer.optimizer.export_state(),
             lines,
-            extra,
+            ledger.lines,
         )
 
 
-def resume(job: Job, trainer: Trainer) -> tuple[list[Line], Line]:
-    """Bring the trainer to the newest whole checkpoint.
+def resume(job: Job, trainer: Trainer, ledger: Ledger) -> list[Line]:
+    """Bring trainer and ledger to the newest whole checkpoint.
 
     Rank 0 verifies and chooses, so that all ranks start at one step.
 
     Returns:
-        The step lines so far and the ``extra`` values given to ``save``; both empty at
-        the start.
+        The step lines so far; none at the start.
+
+    Raises:
+        VerificationError: the ranks would start with different weights, moments, settings,
+            numerics or steps.
     """
+    found = _newest(job, trainer)
+    lines = []
+    if found is not None:
+        trainer.network.load_state_dict(found.model())
+        trainer.optimizer.restore_state(found.optimizer(), found.folder / checkpoint.OPTIMIZER)
+        trainer.step = found.step
+        lines = found.lines()
+        if trainer.group.rank == 0:
+            ledger.lines = found.ledger()
+        job.report.say(f"resumed after step {found.step}")
+    if trainer.group.ranks > 1:
+        check_agreement(trainer.group, starting_facts(job, trainer.step, trainer.tensors()))
+    return lines
+
+
+def _newest(job: Job, trainer: Trainer) -> checkpoint.Checkpoint | None:
+    """The checkpoint that rank 0 chose, verified by each rank."""
     found = None
     if trainer.group.rank == 0:
         found = checkpoint.latest(job.scratch / CHECKPOINTS, job.report.say)
     name = trainer.group.share(found.folder.name if found else "none")
     if name == "none":
-        return [], {}
-    if found is None:
-        found = checkpoint.verify(job.scratch / CHECKPOINTS / name)
-    trainer.network.load_state_dict(found.model())
-    trainer.optimizer.restore_state(found.optimizer(), found.folder / checkpoint.OPTIMIZER)
-    trainer.step = found.step
-    lines = found.lines()
-    trainer.group.barrier()
-    job.report.say(f"resumed after step {found.step}")
-    return lines, found.extra
+        return None
+    return found or checkpoint.verify(job.scratch / CHECKPOINTS / name)

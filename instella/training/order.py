@@ -65,6 +65,10 @@ class Cursor:
         steps = self.steps_per_epoch * self.epochs
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
+    def stream(self, epoch: int) -> list[str | int]:
+        """Key of the random numbers that ordered an epoch."""
+        return ["order", "PCG64", self.seed + epoch]
+
     def at(self, step: int) -> tuple[int, np.ndarray]:
         """Epoch (from 0) and examples, uint32 [global_batch], of update ``step`` (from 0)."""
         epoch, place = divmod(step, self.steps_per_epoch)

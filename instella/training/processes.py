@@ -1,37 +1,43 @@
-"""Starts the processes of a training stage on this machine and joins them.
+"""Runs a training stage in several processes: joins those that a launcher started, or
+starts them on this machine.
 
-Rank 0 is the calling process, so that what it returns, reports and raises needs no way
-back. The others are started anew (``spawn``) and talk over 127.0.0.1.
+Started here, rank 0 is the calling process, so that what it returns, reports and raises
+needs no way back. The others are started anew (``spawn``) and talk over 127.0.0.1.
 """
 
 import dataclasses
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
+import psutil
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
-from instella import errors
+from instella import errors, numerics
 from instella.artifacts.job import Job
 from instella.progress import Reporter
+from instella.training import joining
+from instella.training.joining import AGAIN, FORM_SECONDS, START_SECONDS, joined, says_peer
 from instella.training.reduction import ALONE, Group, require_power_of_two
 
 Result = TypeVar("Result")
 
 HOST = "127.0.0.1"
 INTERFACE = "lo"
-# a dead peer is noticed at once by its closed connection; a slow one is waited for
-TIMEOUT = timedelta(days=1)
-START_SECONDS = 600.0
 END_SECONDS = 30.0
 STARTED = "started"
+# A rank that somebody stopped keeps its connections, so the others would wait for it.
+STOPPED_SECONDS = 120.0
+LOOK_SECONDS = 1.0
 
 
 class SilentReporter(Reporter):
@@ -56,6 +62,9 @@ class _Child(NamedTuple):
 def launch(ranks: int, function: Callable[..., Result], *arguments: Any) -> Result:
     """Call ``function(group, *arguments)`` in ``ranks`` processes.
 
+    A process that a launcher made one of ``ranks`` joins the others; it comes back in rank 0
+    only. Else this one is rank 0 and starts the others.
+
     Args:
         ranks: a power of two; with 1 nothing is started.
         function: importable by name, the same in every process.
@@ -65,28 +74,54 @@ def launch(ranks: int, function: Callable[..., Result], *arguments: Any) -> Resu
         What rank 0 returned, once all others have ended well.
 
     Raises:
-        KitError: what rank 0 raised, or what another rank died of.
+        KitError: what rank 0 raised, what another rank died of, or that one does not answer.
     """
     require_power_of_two(ranks, "the number of ranks")
+    if joining.is_member():
+        return _launched(ranks, function, *arguments)
     if ranks == 1:
         return function(ALONE, *arguments)
-    store = dist.TCPStore(HOST, 0, ranks, is_master=True, wait_for_workers=False)
+    limit = timedelta(seconds=FORM_SECONDS)
+    store = dist.TCPStore(HOST, 0, ranks, True, timeout=limit, wait_for_workers=False)
     children: list[_Child] = []
     patience = 0.0
     try:
         for rank in range(1, ranks):
             children.append(_start(rank, ranks, store.port, function, arguments))
         _wait_until_started(children)
-        with _joined(0, ranks, store):
+        os.environ[joining.INTERFACE] = INTERFACE
+        with _watched(children), joined(0, ranks, store, limit):
             result = function(Group(0, ranks), *arguments)
             dist.barrier()
         patience = END_SECONDS
         return result
     except RuntimeError as error:
+        if not joining.tells_of_a_peer(error):
+            raise
         # torch tells that a peer is gone, the peer itself knows why
-        raise _cause(children) or error from error
+        raise _cause(children, error) from error
     finally:
         _end(children, patience)
+
+
+def _launched(ranks: int, function: Callable[..., Result], *arguments: Any) -> Result:
+    """This process's part of the work, as a member of the launcher's ranks."""
+    if joining.member()[1] != ranks:
+        raise errors.BadUse(
+            f"WORLD_SIZE is {joining.member()[1]}, and the stage is to run in {ranks} processes: "
+            "start as many as its job says"
+        )
+
+    def part(rank: int, ranks: int) -> Result:
+        own = arguments if rank == 0 else tuple(_portable(argument) for argument in arguments)
+        _assert_numerics(own)
+        result = function(Group(rank, ranks), *own)
+        _assert_numerics(own)
+        return result
+
+    if ranks == 1:
+        return function(ALONE, *arguments)
+    return joining.run_as_member(part)
 
 
 def _start(
@@ -124,12 +159,17 @@ def _child(
 ) -> None:
     # an interrupt at the terminal goes to all; rank 0 ends the others
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         torch.set_num_threads(threads)
-        store = dist.TCPStore(HOST, port, ranks, is_master=False, wait_for_workers=False)
+        _assert_numerics(arguments)
+        limit = timedelta(seconds=FORM_SECONDS)
+        store = dist.TCPStore(HOST, port, ranks, False, timeout=limit, wait_for_workers=False)
         pipe.send(STARTED)
-        with _joined(rank, ranks, store):
+        os.environ[joining.INTERFACE] = INTERFACE
+        with joined(rank, ranks, store, limit):
             function(Group(rank, ranks), *arguments)
+            _assert_numerics(arguments)
             dist.barrier()
     except Exception as error:
         with suppress(OSError):  # rank 0 may be gone already, and then nobody listens
@@ -137,21 +177,70 @@ def _child(
         raise SystemExit(1) from None
 
 
-@contextmanager
-def _joined(rank: int, ranks: int, store: dist.Store) -> Iterator[None]:
-    os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=TIMEOUT)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+def _end_with_parent() -> None:
+    """End this rank as soon as rank 0 is gone, whatever it is doing."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _assert_numerics(arguments: tuple[Any, ...]) -> None:
+    """Rank 0's class is checked by whoever called it; each rank has a torch of its own."""
+    for argument in arguments:
+        if isinstance(argument, Job):
+            numerics.assert_active(argument.numerics)
 
 
 def _wait_until_started(children: list[_Child]) -> None:
-    for child in children:
-        if not child.pipe.poll(START_SECONDS):
-            raise errors.KitError(f"rank {child.rank} did not start in {START_SECONDS:.0f} s")
-        _raise_report(child)
+    deadline = time.monotonic() + START_SECONDS
+    waiting = {child.pipe: child for child in children}
+    while waiting:
+        ready = connection.wait(list(waiting), max(0.0, deadline - time.monotonic()))
+        if not ready:
+            late = min(child.rank for child in waiting.values())
+            raise errors.KitError(f"rank {late} did not start in {START_SECONDS:.0f} s")
+        for pipe in ready:
+            _raise_report(waiting.pop(cast(connection.Connection, pipe)))
+
+
+@contextmanager
+def _watched(children: list[_Child]) -> Iterator[None]:
+    """See to it that a rank which is gone or stays stopped is noticed by the others."""
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(children, over), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _watch(children: list[_Child], over: threading.Event) -> None:
+    """Look at the ranks once a second. Looks are counted, since this process may be stopped too.
+
+    A group may wait for ever for a rank that dies while it forms, whatever its limit; when
+    all others are gone too, it does not.
+    """
+    stopped = dict.fromkeys((child.rank for child in children), 0)
+    lost = 0
+    while not over.wait(LOOK_SECONDS):
+        for child in children:
+            stopped[child.rank] = stopped[child.rank] + 1 if _is_stopped(child) else 0
+            if stopped[child.rank] * LOOK_SECONDS >= STOPPED_SECONDS:
+                child.process.kill()
+        lost = lost + 1 if any(child.process.exitcode for child in children) else 0
+        if lost * LOOK_SECONDS >= END_SECONDS:
+            for child in children:
+                child.process.kill()
+
+
+def _is_stopped(child: _Child) -> bool:
+    try:
+        return str(psutil.Process(child.process.pid).status()) == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _raise_report(child: _Child) -> None:
@@ -164,20 +253,32 @@ def _raise_report(child: _Child) -> None:
         raise _reported(child, message)
 
 
-def _cause(children: list[_Child]) -> errors.KitError | None:
-    """Why a rank failed: what it reported, ours before torch's, or how it ended."""
+def _cause(children: list[_Child], lost: RuntimeError) -> errors.KitError:
+    """Why rank 0 lost a rank: what one reported, ours before torch's, or how it ended."""
+    _wait_for_causes([child.process for child in children])
     found: list[errors.KitError] = []
     for child in children:
-        child.process.join(END_SECONDS)
         message = None
         with suppress(EOFError):  # a rank that was killed leaves no message
             message = child.pipe.recv() if child.pipe.poll() else None
-        if message is not None:
+        if message is None and child.process.exitcode:
+            found.insert(0, _ended(child))
+        elif message is not None and not says_peer(*message):
             error = _reported(child, message)
             found.insert(0 if message[0] in vars(errors) else len(found), error)
-        elif child.process.exitcode:
-            found.insert(0, _ended(child))
-    return found[0] if found else None
+    if found:
+        return found[0]
+    return errors.KitError(f"a rank is gone or does not answer ({_one_line(str(lost))}): {AGAIN}")
+
+
+def _wait_for_causes(processes: list[BaseProcess]) -> None:
+    """Until all have ended, or one was killed, which is cause enough; not for ever."""
+    deadline = time.monotonic() + END_SECONDS
+    while alive := [process.sentinel for process in processes if process.exitcode is None]:
+        if any((process.exitcode or 0) < 0 for process in processes):
+            return
+        if not connection.wait(alive, max(0.0, deadline - time.monotonic())):
+            return
 
 
 def _reported(child: _Child, message: tuple[str, str]) -> errors.KitError:
@@ -185,14 +286,17 @@ def _reported(child: _Child, message: tuple[str, str]) -> errors.KitError:
     kind = vars(errors).get(name)
     if isinstance(kind, type) and issubclass(kind, errors.KitError):
         return kind(text)
-    return errors.KitError(f"rank {child.rank}: {name}: {text}")
+    return errors.KitError(f"rank {child.rank}: {name}: {_one_line(text)}")
 
 
 def _ended(child: _Child) -> errors.KitError:
     return errors.KitError(
-        f"rank {child.rank} ended with status {child.process.exitcode} and no message: "
-        "run the stage again, it resumes at its last checkpoint"
+        f"rank {child.rank} ended with status {child.process.exitcode} and no message: {AGAIN}"
     )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _end(children: list[_Child], patience: float) -> None:

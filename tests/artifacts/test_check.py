@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,12 +12,15 @@ import pytest
 
 from instella.artifacts import stamps
 from instella.artifacts.check import Fault, audit, check_results, root, withdraw
-from instella.artifacts.manifest import Entry
+from instella.artifacts.identity import identity_key
+from instella.artifacts.job import Job
+from instella.artifacts.manifest import Entry, read_manifest
 from instella.artifacts.why import why
 from instella.canonical import json_bytes, sha256_bytes
 from instella.errors import Incomplete, VerificationError
+from instella.merkle import tree_root
 
-from .toy import Cut, Project, make_graph
+from .toy import Cut, Project, make_graph, words
 
 
 @pytest.fixture
@@ -207,6 +212,68 @@ def test_missing_and_extra_stages(project: Project) -> None:
     assert found == [("total", "missing stage"), ("other", "extra stage")]
 
 
+LINES = (b'{"step":1}\n', b'{"step":2}\n', b'{"step":3}\n')
+
+
+def with_ledger(project: Project) -> None:
+    """Let ``words`` publish a ledger too."""
+
+    def function(job: Job) -> None:
+        words(job)
+        (job.output / "deep").mkdir()
+        (job.output / "deep" / "a.ledger.jsonl").write_bytes(b"".join(LINES))
+
+    project.graph = make_graph(cut=Cut(length=5))
+    project.run("words", function)
+    project.run("total")
+
+
+def change_root(path: Path) -> None:
+    value = json.loads(path.read_bytes())
+    value["ledgers"]["deep/a.ledger.jsonl"] = "ab" * 32
+    path.chmod(0o644)
+    path.write_bytes(json_bytes(value))
+
+
+def test_a_ledger_has_its_root_in_the_manifest(project: Project) -> None:
+    with_ledger(project)
+    manifest = read_manifest(project.workspace.manifest("words"))
+    assert manifest.ledgers == {"deep/a.ledger.jsonl": tree_root(LINES).hex()}
+    assert read_manifest(project.workspace.manifest("side")).ledgers == {}
+    assert check(project) == [] and full(project) == []
+
+
+def test_audit_names_a_ledger_whose_root_is_another(project: Project) -> None:
+    with_ledger(project)
+    manifest = project.workspace.manifest("words")
+    record = project.store.root / "actions" / identity_key(read_manifest(manifest).identity)
+    change_root(manifest)
+    (fault,) = check(project)
+    assert (fault.kind, fault.stage) == ("manifest", "words")
+    assert "the roots of its ledgers as recorded" in str(fault)
+    change_root(record)  # with the record altered too only the lines can tell
+    assert check(project) == []
+    (fault,) = full(project)
+    assert str(fault) == (
+        f"words: ledger: deep/a.ledger.jsonl: expected Merkle root {tree_root(LINES).hex()} "
+        f"from its lines, found {'ab' * 32}; read by total"
+    )
+
+
+def test_a_damaged_ledger_is_one_fault(project: Project) -> None:
+    with_ledger(project)
+    alter_keeping_mtime(stored(project, "words", "deep/a.ledger.jsonl"))
+    assert [fault.kind for fault in full(project)] == ["bytes"]
+
+
+def test_what_a_workflow_engine_imports_has_no_hash_library() -> None:
+    script = (
+        "import sys, instella.artifacts.check, instella.artifacts.runner, instella.recipe.graph\n"
+        "assert not {'blake3', 'instella.merkle', 'numpy'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_audit_tells_what_differs_from_this_tree(project: Project) -> None:
     project.graph = make_graph(cut=Cut(length=4))
     (project.package / "helper.py").write_text("FACTOR = 5\n")
@@ -292,5 +359,43 @@ def test_why_code_lock_input_and_damage(project: Project) -> None:
 
 def test_why_without_results(project: Project) -> None:
     project.workspace.manifest("words").unlink()
+    assert explain(project, "words") == (
+        "words would be taken from the store, or computed if the store's bytes are bad, because "
+        "it has no result yet."
+    )
+    assert explain(project, "total").startswith("total would not run: ")
+    forget(project, "words")
+    assert explain(project, "words") == "words would run, because it has no result yet."
     assert explain(project, "total") == "total would run after words, which must be made first."
-    assert explain(project, "words").startswith("words would take its result from the store")
+
+
+def test_why_of_results_that_only_the_store_has(project: Project) -> None:
+    shutil.rmtree(project.results)
+    for name in project.graph:
+        assert explain(project, name).startswith(f"{name} would be taken from the store, ")
+
+
+def test_why_of_a_change_that_the_store_knows(project: Project) -> None:
+    """The changed stage and what follows were computed before, so nothing would be computed."""
+    project.graph = make_graph(cut=Cut(length=4))
+    project.run_all()
+    project.graph = make_graph()
+    project.computed.clear()
+    sentences = {name: explain(project, name) for name in ("words", "total")}
+    assert sentences["words"] == (
+        "words would be taken from the store, or computed if the store's bytes are bad, because "
+        "setting cut.length changed from 4 to 9."
+    )
+    assert sentences["total"] == (
+        "total would be taken from the store, or computed if the store's bytes are bad, because "
+        "the content of input words changed."
+    )
+    project.run_all()
+    assert project.computed == []
+
+
+def forget(project: Project, stage: str) -> None:
+    """Drop every record of a stage from the store."""
+    for path in (project.store.root / "actions").iterdir():
+        if json.loads(path.read_bytes())["stage"] == stage:
+            path.unlink()

@@ -73,7 +73,7 @@ def test_each_part_of_the_identity_counts(tmp_path: Path) -> None:
     changed = [
         identity(dataclasses.replace(stage, name="other"), tools, INPUT),
         identity(stage, dataclasses.replace(tools, lock="1" * 64), INPUT),
-        identity(stage, dataclasses.replace(tools, image="sha256:1"), INPUT),
+        identity(stage, dataclasses.replace(tools, images={stage.name: "sha256:1"}), INPUT),
         identity(stage, dataclasses.replace(tools, numerics="native-cpu"), INPUT),
         identity(stage, tools, {"text": "1" * 64}),
     ]

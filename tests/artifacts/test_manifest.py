@@ -12,21 +12,26 @@ from instella.canonical import json_bytes
 from instella.errors import VerificationError
 
 SHA = "ab" * 32
+ROOT = "12" * 32
 
 
 def manifest(**files: Entry) -> Manifest:
     identity = {"stage": "words", "kind": "toy", "inputs": {"text": SHA}, "settings": {"a": 1.5}}
-    named = {"deep/b.txt": Entry(SHA, 3), "a.txt": Entry("cd" * 32, 0), **files}
-    return Manifest("words", "toy", "computed", identity, named)
+    named = {
+        "deep/b.txt": Entry(SHA, 3),
+        "a.txt": Entry("cd" * 32, 0),
+        "c.ledger.jsonl": Entry("ef" * 32, 5),
+        **files,
+    }
+    return Manifest("words", "toy", "computed", identity, named, {"c.ledger.jsonl": ROOT})
 
 
 def test_round_trip_and_order_of_files() -> None:
     made = manifest()
     data = made.to_bytes()
     assert parse_manifest(data, "m") == made
-    turned = Manifest(
-        "words", "toy", "computed", made.identity, dict(reversed(list(made.files.items())))
-    )
+    files = dict(reversed(list(made.files.items())))
+    turned = Manifest("words", "toy", "computed", made.identity, files, made.ledgers)
     assert turned.to_bytes() == data
     assert json.loads(data)["content"] == made.content
 
@@ -36,6 +41,7 @@ def test_content_depends_on_files_and_origin_alone() -> None:
     other = Manifest("words", "toy", "computed", {**made.identity, "settings": {}}, made.files)
     imported = Manifest("words", "toy", "imported", made.identity, made.files)
     assert made.content == other.content != imported.content
+    assert other.ledgers == {}
 
 
 def set_path(path: str) -> Callable[[Any], None]:
@@ -96,6 +102,17 @@ HOSTILE: list[tuple[str, Callable[[Any], None]]] = [
     ("sha upper", set_key("files", "a.txt", "sha256", to=SHA.upper())),
     ("sha short", set_key("files", "a.txt", "sha256", to=SHA[:-1])),
     ("sha newline", set_key("files", "a.txt", "sha256", to=SHA + "\n")),
+    ("ledgers gone", drop("ledgers")),
+    ("ledgers list", set_key("ledgers", to=[])),
+    ("ledger missing", set_key("ledgers", to={})),
+    ("ledger of no file", set_key("ledgers", "d.ledger.jsonl", to=ROOT)),
+    ("ledger of another file", set_key("ledgers", "a.txt", to=ROOT)),
+    ("ledger without a root", set_path("d.ledger.jsonl")),
+    ("root null", set_key("ledgers", "c.ledger.jsonl", to=None)),
+    ("root list", set_key("ledgers", "c.ledger.jsonl", to=[ROOT])),
+    ("root short", set_key("ledgers", "c.ledger.jsonl", to=ROOT[:-1])),
+    ("root upper", set_key("ledgers", "c.ledger.jsonl", to="AB" * 32)),
+    ("root newline", set_key("ledgers", "c.ledger.jsonl", to=ROOT + "\n")),
     ("content", set_key("content", to=SHA)),
     ("content null", set_key("content", to=None)),
     ("file altered", set_key("files", "a.txt", "size", to=9)),

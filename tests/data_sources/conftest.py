@@ -2,17 +2,18 @@
 
 import gzip
 import json
-import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from instella.canonical import sha256_file
+from instella.data.sources import hub_trouble
+
+from .hub_server import Hub, serving
 
 
 @dataclass(frozen=True)
@@ -62,60 +63,16 @@ def requests_file(path: Path, rows: list[Any]) -> None:
     path.write_bytes(gzip.compress(text.encode()))
 
 
-@dataclass
-class Hub:
-    """A server that speaks the part of the hub's API that one file needs."""
-
-    url: str
-    commit: str
-    files: dict[str, bytes]
-    busy: dict[str, int] = field(default_factory=dict)
-    gets: list[str] = field(default_factory=list)
-
-
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    """``busy[name]`` GETs of a file answer 503 before the body comes."""
-    state = Hub("", "0123456789abcdef0123456789abcdef01234567", {})
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub that this process and its children take for the hub; nobody is logged in."""
+    from huggingface_hub import constants
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.answer(body=False)
-
-        def do_GET(self) -> None:
-            self.answer(body=True)
-
-        def answer(self, body: bool) -> None:
-            name = self.path.partition(f"/resolve/{state.commit}/")[2]
-            data = state.files.get(name)
-            if data is None:
-                self.reply(404, b"")
-                return
-            if body:
-                state.gets.append(name)
-                if state.busy.get(name, 0) > 0:
-                    state.busy[name] -= 1
-                    self.reply(503, b"")
-                    return
-            self.reply(200, data, body)
-
-        def reply(self, status: int, data: bytes, body: bool = True) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("ETag", '"etag"')
-            self.send_header("X-Repo-Commit", state.commit)
-            self.end_headers()
-            if body:
-                self.wfile.write(data)
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield state
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "home" / "token"))
+    monkeypatch.setattr(hub_trouble, "WAIT_SECONDS", (0.01, 0.02, 0.02))
+    with serving(Hub()) as state:
+        monkeypatch.setenv("HF_ENDPOINT", state.url)
+        yield state

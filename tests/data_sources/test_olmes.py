@@ -18,6 +18,7 @@ from instella.data.documents import (
     Problem,
     Text,
 )
+from instella.data.select import select
 from instella.errors import BadUse, VerificationError
 from instella.recipe.settings import Part
 
@@ -196,3 +197,18 @@ def test_gsm8k_problems(tmp_path: Path) -> None:
     requests_file(tmp_path / name, [row({"question": "Q", "answer": "no number"})])
     with pytest.raises(VerificationError, match="row 1"):
         list(read(part, tmp_path))
+
+
+def test_the_first_documents_do_not_depend_on_how_files_are_listed(tmp_path: Path) -> None:
+    names = [f"tasks/quiz/{split}/requests.jsonl.gz" for split in ("train", "test")]
+    for name, doc in zip(names, DOCS, strict=False):
+        requests_file(tmp_path / name, [row(doc)])
+
+    def first(files: list[str], limit: int | None) -> list[str]:
+        options = {"file": files, "form": "text"}
+        part = Part("s", "olmes_requests", options, max_documents=limit)
+        return [document.key for document in select(read(part, tmp_path), part)]
+
+    assert first(names, 1) == first(names[::-1], 1)
+    assert first(names, 1)[0].startswith("quiz/test/")
+    assert first(names, None) == first(names[::-1], None)[::-1]

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from instella.data.adapters import read
+from instella.data.adapters import files, read
 from instella.data.adapters.python_code import cut
 from instella.data.documents import Text
+from instella.data.select import select
 from instella.errors import VerificationError
 from instella.recipe.settings import Part
 
@@ -45,9 +47,50 @@ def test_code_is_cut_at_a_line(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LONGEST_ROW_BYTES", 1000)
+    path = tmp_path / f"a.jsonl{suffix}"
+    with pa.output_stream(path) as file:
+        file.write(b"x" * 999 + b"\n" + b"y" * 5000)
+    found = files.lines(path)
+    assert next(found) == (1, b"x" * 999)
+    with pytest.raises(VerificationError, match=r"line 2 has over 1,000 bytes"):
+        next(found)
+
+
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [(None, "ab\ncd\n"), (6, "ab\ncd\n"), (5, "ab\n"), (3, "ab\n"), (2, "")],
 )
 def test_cut(limit: int | None, expected: str) -> None:
     assert cut("ab\ncd\n", limit) == expected
+
+
+@pytest.mark.parametrize(
+    ("adapter", "suffix", "text"),
+    [
+        ("plain_text", ".txt", "{}\n"),
+        ("python_code", ".py", "x = '{}'\n"),
+        ("text_rows", ".jsonl", '{{"text": "{}"}}\n'),
+    ],
+)
+def test_the_first_documents_do_not_depend_on_how_files_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapter: str, suffix: str, text: str
+) -> None:
+    for name in ("b", "c", "a"):
+        (tmp_path / f"{name}{suffix}").write_text(text.format(name))
+
+    def first(*names: str) -> list[str]:
+        options = {"files": [f"{name}{suffix}" for name in names]} if names else None
+        part = Part("s", adapter, options, max_documents=2)
+        return [document.key for document in select(read(part, tmp_path), part)]
+
+    expected = first()
+    assert [key[0] for key in expected] == ["a", "b"]
+    assert first("c", "b", "a") == first("b", "a", "c") == expected
+    real = Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda *where: reversed(list(real(*where))))
+    assert first() == expected

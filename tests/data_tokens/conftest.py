@@ -1,8 +1,11 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tokens_helpers import CHATS, HELD, PAIRS, PROBLEMS
+from tokens_helpers import TEXTS as ROWS
 
-from instella.canonical import write_bytes
+from instella.canonical import write_bytes, write_json, write_jsonl
 from instella.data.chat import CHAT_TEMPLATE
 from instella.data.tokenizer import Encoder, load, train_bpe, write_folder
 from instella.recipe.settings import Tokenizer
@@ -62,3 +65,27 @@ def broken_folder(learned_folder: Path, tmp_path: Path) -> Path:
     for path in learned_folder.iterdir():
         write_bytes(tmp_path / path.name, path.read_bytes())
     return tmp_path
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, learned_folder: Path) -> dict[str, Path]:
+    """Sources ``texts``, ``chats``, ``pairs``, ``problems``, held-out items, tokenizer."""
+    rows: dict[str, list[Any]] = {
+        "texts": [*ROWS, {"text": f"before {HELD} behind"}, {"text": " \n"}],
+        "chats": [
+            {"messages": [{"role": role, "content": text} for role, text in turns]}
+            for turns in CHATS
+        ],
+        "pairs": [{"question": q, "chosen": c, "rejected": r} for q, c, r in PAIRS],
+        "problems": [{"question": q, "answer": a} for q, a in PROBLEMS],
+    }
+    folders = {"tokenizer": learned_folder, "heldout": tmp_path / "heldout"}
+    folders["heldout"].mkdir()
+    write_jsonl(folders["heldout"] / "exam.jsonl", [{"key": "1", "text": HELD}])
+    write_json(folders["heldout"] / "sets.json", {})
+    for name, values in rows.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        write_jsonl(folder / "rows.jsonl", values)
+        folders[f"source_{name}"] = folder
+    return folders

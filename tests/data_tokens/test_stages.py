@@ -1,6 +1,5 @@
 """The stages themselves, on small sources."""
 
-import io
 import json
 import unicodedata
 from pathlib import Path
@@ -8,107 +7,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokens_helpers import (
+    CHATS,
+    PAIRS,
+    PROBLEMS,
+    SUFFIX,
+    TEXTS,
+    digests,
+    job,
+    lines,
+    part,
+    report_of,
+)
 
 from instella.artifacts.job import Job
-from instella.canonical import sha256_file, write_bytes, write_json, write_jsonl
+from instella.canonical import write_bytes, write_jsonl
 from instella.data.chat import render_row, with_suffix
 from instella.data.documents import Message
 from instella.data.tokenizer import Encoder, load
+from instella.data.units import Units
 from instella.errors import BadUse, VerificationError
-from instella.progress import Reporter
 from instella.recipe.settings import ChatData, Part, PretrainData, PromptData, Tokenizer
 from instella.stages import tokenizer as tokenizer_stage
 from instella.stages import tokens_chat, tokens_preference, tokens_prompts, tokens_text
-
-SUFFIX = r"Let's think step by step and output the final answer within \boxed{}."
-HELD = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
-
-TEXTS = [
-    {"text": f"Text {n}: the spider {n % 7} has eight legs,\r\nthe cafe\u0301 {n}."}
-    for n in range(60)
-]
-CHATS = [
-    [("user", "How many legs?"), ("assistant", "Eight legs.")],
-    [("system", "Be short."), ("user", " What is 1 + 1? "), ("assistant", "2"), ("user", "Thanks")],
-    [("user", "only a question")],
-    [("user", "long " * 60), ("assistant", "cut away")],
-    [("user", "q"), ("user", "q again"), ("assistant", "")],
-    [("user", "Count."), ("assistant", f"{HELD}.")],
-    [("user", "Say it."), ("assistant", "word " * 60)],
-]
-PAIRS = [
-    ("How many legs?", "Eight.", "Six."),
-    ("Same?", " Yes.", "Yes. "),
-    ("", "a", "b"),
-    ("Long?", "short", "long " * 60),
-    ("Count.", f"{HELD}", "no"),
-    ("Silence?", "", "noise"),
-]
-PROBLEMS = [
-    ("1 + 1?", "2"),
-    ("long " * 60, "3"),
-    (HELD, "4"),
-    ("5 + 5?", " "),
-    (" ", "6"),
-    ("3 + 4?", "7"),
-]
-
-
-@pytest.fixture
-def inputs(tmp_path: Path, learned_folder: Path) -> dict[str, Path]:
-    """Sources ``texts``, ``chats``, ``pairs``, ``problems``, held-out items, tokenizer."""
-    rows: dict[str, list[Any]] = {
-        "texts": [*TEXTS, {"text": f"before {HELD} behind"}, {"text": " \n"}],
-        "chats": [
-            {"messages": [{"role": role, "content": text} for role, text in turns]}
-            for turns in CHATS
-        ],
-        "pairs": [{"question": q, "chosen": c, "rejected": r} for q, c, r in PAIRS],
-        "problems": [{"question": q, "answer": a} for q, a in PROBLEMS],
-    }
-    folders = {"tokenizer": learned_folder, "heldout": tmp_path / "heldout"}
-    folders["heldout"].mkdir()
-    write_jsonl(folders["heldout"] / "exam.jsonl", [{"key": "1", "text": HELD}])
-    write_json(folders["heldout"] / "sets.json", {})
-    for name, values in rows.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        write_jsonl(folder / "rows.jsonl", values)
-        folders[f"source_{name}"] = folder
-    return folders
-
-
-def job(tmp_path: Path, name: str, settings: dict[str, Any], inputs: dict[str, Path]) -> Job:
-    for folder in ("output", "scratch"):
-        (tmp_path / name / folder).mkdir(parents=True)
-    return Job(
-        stage=name,
-        settings={"ngram": 13, "prompt_suffix": SUFFIX, **settings},
-        inputs=inputs,
-        output=tmp_path / name / "output",
-        scratch=tmp_path / name / "scratch",
-        downloads=tmp_path,
-        recipe_folder=tmp_path,
-        numerics="portable-x86",
-        ranks=1,
-        report=Reporter(name, stream=io.StringIO()),
-    )
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def report_of(run: Job) -> dict[str, Any]:
-    return json.loads((run.output / "report.json").read_bytes())
-
-
-def digests(folder: Path) -> dict[str, str]:
-    return {path.name: sha256_file(path) for path in sorted(folder.iterdir())}
-
-
-def part(source: str, adapter: str, **fields: Any) -> Part:
-    return Part(source=source, adapter=adapter, **fields)
 
 
 def test_text_is_packed_and_repeatable(
@@ -132,6 +53,84 @@ def test_text_is_packed_and_repeatable(
     again = job(tmp_path, "tokens_b", {"data": data}, inputs)
     tokens_text.run(again)
     assert digests(again.output) == digests(run.output)
+
+
+KINDS: dict[str, tuple[Any, Any]] = {
+    "text": (tokens_text, PretrainData(32, (Part("many", "text_rows", fraction=0.7),))),
+    "text_cut": (tokens_text, PretrainData(32, (Part("many", "text_rows"),), max_tokens=3000)),
+    "chat": (tokens_chat, ChatData(96, (Part("chats", "chat_rows", repeat=3),), seed=5)),
+    "preference": (tokens_preference, ChatData(64, (Part("pairs", "preference_rows"),))),
+    "prompts": (tokens_prompts, PromptData(120, (Part("problems", "problem_rows"),))),
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_the_number_of_workers_and_units_changes_nothing(
+    tmp_path: Path, inputs: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"text": f"Document {n} has {n % 9} legs. " * (n % 30)} for n in range(250)]
+    (tmp_path / "many").mkdir()
+    write_jsonl(tmp_path / "many" / "rows.jsonl", rows)
+    inputs["source_many"] = tmp_path / "many"
+    module, data = KINDS[kind]
+    whole = job(tmp_path, "whole", {"data": data}, inputs)
+    module.run(whole)
+    # Units so small that there are many; the workers find them in the spool.
+    monkeypatch.setattr("instella.data.mixture.SMALLEST_UNIT", 6000 if "text" in kind else 200)
+    for workers in (1, 2, 3) if kind == "text" else (1, 2):
+        run = job(tmp_path, f"workers_{workers}", {"data": data}, inputs, workers)
+        module.run(run)
+        assert digests(run.output) == digests(whole.output)
+        assert list(run.scratch.iterdir()) == []
+
+
+def test_finished_units_are_used_again_unless_damaged(
+    tmp_path: Path, inputs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("instella.data.mixture.SMALLEST_UNIT", 600)
+    data = PretrainData(sequence_length=32, parts=(part("texts", "text_rows"),), seed=3)
+    expected = job(tmp_path, "whole", {"data": data}, inputs)
+    tokens_text.run(expected)
+    run = job(tmp_path, "cut_off", {"data": data}, inputs)
+    written: list[int] = []
+    real = Units.write
+
+    def write(units: Units, number: int, *rest: Any) -> None:
+        if number == 5 and 5 not in written:
+            written.append(5)
+            raise KeyboardInterrupt
+        written.append(number)
+        real(units, number, *rest)
+
+    monkeypatch.setattr(Units, "write", write)
+    with pytest.raises(KeyboardInterrupt):
+        tokens_text.run(run)
+    assert written == [0, 1, 2, 3, 4, 5]
+    unit = next((run.scratch / "units").glob("*2.tokens"))
+    unit.write_bytes(unit.read_bytes()[:-2])
+    written.clear()
+    written.append(5)
+    tokens_text.run(run)
+    assert written[1:4] == [2, 5, 6]
+    assert digests(run.output) == digests(expected.output)
+
+
+def test_what_was_selected_is_reported(tmp_path: Path, inputs: dict[str, Path]) -> None:
+    parts = (
+        part("texts", "text_rows", fraction=0.5, repeat=2),
+        part("texts", "text_rows", max_documents=4),
+    )
+    run = job(tmp_path, "tokens", {"data": PretrainData(32, parts)}, inputs)
+    tokens_text.run(run)
+    report = report_of(run)
+    first, second = report["parts"]
+    assert first["read"] == 62 and 15 < first["selected"] < 47
+    assert first["drawn"] == 2 * first["selected"]
+    assert (second["read"], second["selected"], second["drawn"]) == (4, 4, 4)
+    for item in report["parts"]:
+        met = item["documents"] + sum((item["contaminated"] | item["dropped"]).values())
+        assert met == item["drawn"]
+    assert report["drawn"] == first["drawn"] + 4
 
 
 def test_max_tokens_bounds_the_windows(tmp_path: Path, inputs: dict[str, Path]) -> None:
@@ -229,6 +228,9 @@ def test_prompts(tmp_path: Path, inputs: dict[str, Path], learned: Encoder) -> N
         expected = f"<|endoftext|><|user|>\n{asked}\n<|assistant|>\n"
         assert learned.decode(item["ids"]) == expected and item["ids"].count(0) == 1
         assert (item["question"], item["answer"]) in PROBLEMS
+    ledger = lines(run.output / "documents.jsonl")
+    assert [item["key"] for item in ledger] == [item["key"] for item in prompts]
+    assert [item["row"] for item in ledger] == [0, 1] and ledger[0]["source"] == "problems"
     report = report_of(run)
     assert report["dropped"] == {"no_answer": 1, "no_question": 1, "too_long": 1}
     assert report["contaminated"] == {"exam": 1}
@@ -269,9 +271,11 @@ def test_tokenizer_merges_role_tags_and_suffix(tmp_path: Path, inputs: dict[str,
     assert len(encoder.encode(f" {SUFFIX}")) == len(words)
     report = report_of(run)
     assert report["contaminated"] == {"exam": 2}
+    assert len(lines(run.output / "documents.jsonl")) == report["documents"]
     assert report["entries"] == encoder.vocab_size <= 512
     assert set(digests(run.output)) == {
-        "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "report.json",
+        "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "documents.jsonl",
+        "report.json",
     }  # fmt: skip
     assert digests(learn(tmp_path, "again", inputs).output) == digests(run.output)
 

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from .conftest import Kit
 
 
@@ -25,6 +27,30 @@ def test_passes_options_and_exit_code(kit: Kit) -> None:
     assert code == 7
     options = "--cores all --rerun-incomplete -n --config recipe=recipes/a b.yaml"
     assert kit.calls()[-1] == f"-m snakemake {options}"
+
+
+QUIET = "--quiet rules reason host "
+
+
+@pytest.mark.parametrize(
+    ("options", "quiet"),
+    [
+        ((), QUIET),
+        (("--config", "recipe=recipes/nano.yaml"), QUIET),
+        (("results/tiny/sft/manifest.json",), QUIET),
+        (("-n",), ""),
+        (("-np",), ""),
+        (("--dry-run",), ""),
+        (("--quiet", "host"), ""),
+        (("-q", "all"), ""),
+        (("--verbose",), ""),
+    ],
+)
+def test_snakemake_says_little_unless_asked(kit: Kit, options: tuple[str, ...], quiet: str) -> None:
+    kit.add_python()
+    kit.run("run", *options)
+    given = " ".join(["--cores all --rerun-incomplete", *options])
+    assert kit.calls()[-1] == f"-m snakemake {quiet}{given}"
 
 
 def test_foreign_variables_do_not_reach_python(kit: Kit) -> None:

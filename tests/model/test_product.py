@@ -7,7 +7,15 @@ from model_helpers import PINS, product_digest, run_python
 
 from instella.errors import BadUse, VerificationError
 from instella.network import known_answer
-from instella.network.product import CHUNK, Linear, chain_product, portable, product_of, stock
+from instella.network.product import (
+    CHUNK,
+    Linear,
+    chain_product,
+    portable,
+    product_of,
+    project,
+    stock,
+)
 from instella.recipe.settings import Model
 
 ODD_SHAPES = [
@@ -88,6 +96,26 @@ def test_frozen_operands_keep_nothing():
         kept.clear()
         portable(x.detach(), weight.requires_grad_()).sum().backward()
         assert kept == [x.data_ptr()]
+
+
+@pytest.mark.parametrize("numerics", ["portable-x86", "native-cpu"])
+def test_layers_of_one_input(numerics):
+    """Together as alone: the same bits forward, the same gradients."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(2, 6, 10, generator=generator, requires_grad=True)
+    layers = [Linear(10, width, numerics) for width in (3, 300, 301)]
+    gradients = [torch.randn(2, 6, width, generator=generator) for width in (3, 300, 301)]
+    parameters = [x, *(layer.weight for layer in layers)]
+    results = []
+    for outputs in (project(x, *layers), tuple(layer(x) for layer in layers)):
+        results.append([*outputs, *torch.autograd.grad(outputs, parameters, gradients)])
+    for together, alone in zip(*results, strict=True):
+        torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+    assert all(torch.equal(*pair) for pair in zip(results[0][:3], results[1][:3], strict=True))
+    assert all(torch.equal(*pair) for pair in zip(results[0][4:], results[1][4:], strict=True))
+    with torch.no_grad():
+        kept = project(x, *layers)
+    assert all(torch.equal(*pair) for pair in zip(kept, results[0][:3], strict=True))
 
 
 def test_numerics_class_decides_the_product():

@@ -75,10 +75,53 @@ def test_check_takes_the_recipe_of_the_placement(instella: Command, tmp_path: Pa
     assert done.returncode == 0 and done.stdout.startswith(f"{SMALL}: good: ")
 
 
-def test_deviations_are_one_a_line(instella: Command) -> None:
-    done = instella("recipe", "deviations", "recipes/instella-3b.yaml")
+def test_own_deviations_are_one_a_line(instella: Command) -> None:
+    done = instella("recipe", "deviations", "recipes/tiny.yaml")
     assert done.returncode == 0
-    assert any(line.startswith("DPO batch: 128") for line in done.stdout.splitlines())
+    assert any(line.startswith("fp32 in a numerics class") for line in done.stdout.splitlines())
+
+
+def test_show_names_source_confidence_and_legend(instella: Command) -> None:
+    done = instella("recipe", "show", "recipes/instella-3b.yaml")
+    assert done.returncode == 0 and done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert (
+        "stages.sft.training.optimizer.learning_rate = 1e-05  # published-code; R: "
+        "configs/instella-3b-sft.yaml"
+    ) in lines
+    assert any(
+        line.startswith("stages.grpo1.prompts_per_step = 128  # ours; ours, M, VD; unknown for")
+        for line in lines
+    )
+    assert any(line.startswith('beyond.machine.mfu = "unknown"  # unknown;') for line in lines)
+    assert any(
+        line.startswith("# R: AMD-AIG-AIMA/Instella, ") and "@f00a236" in line for line in lines
+    )
+    settings = [line for line in lines if not line.startswith("#") and " = null" not in line]
+    assert not [line for line in settings if "  # " not in line and " = []" not in line]
+
+
+def test_show_as_json_has_the_origins(instella: Command) -> None:
+    value = json.loads(instella("recipe", "show", "--json", "recipes/instella-3b.yaml").stdout)
+    origin = value["origins"]["stages.grpo2.clip_low"]
+    assert origin["sources"] == ["VD"] and origin["confidence"] == "default"
+    assert value["stages"]["grpo2"]["clip_low"] == 0.2
+
+
+def test_check_names_each_fault_on_a_line(instella: Command, tmp_path: Path) -> None:
+    text = (ROOT / "recipes/instella-3b.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "bad.yaml"
+    path.write_text(text.replace("max_steps: 13727", "max_steps: 13000"), encoding="utf-8")
+    (tmp_path / "published").symlink_to(ROOT / "recipes/published")
+    done = instella("recipe", "check", str(path))
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines() == [
+        f"{path}: stages.pretrain_stage2.training.max_steps: published 13727 (R "
+        "scripts/merge_ckpts.py), found 13000",
+        f"{path}: derived.stage2_tokens (steps x batch x length of stage 2): expected "
+        "57,575,211,008, found 54,525,952,000 by product(stages.pretrain_stage2.training.max_steps, "
+        "stages.pretrain_stage2.training.global_batch, stages.pretrain_stage2.data.sequence_length)",
+    ]
 
 
 def test_a_bad_recipe_is_one_line_and_exit_2(instella: Command, tmp_path: Path) -> None:

@@ -136,6 +136,8 @@ BAD_COMBINATIONS = [
     ("bad name", "name: small", "name: Small", "name: Small", "a letter first"),
     ("bad source name", "  own:", "  Own:", "  Own:", "a letter first"),
     ("source path", "path: small.yaml", "path: /etc/passwd", "/etc", "relative to the recipe"),
+    ("path above", "path: small.yaml", "path: a/../../b", "a/..", "leaves the recipe's folder"),
+    ("lock above", "    lock: null", "    lock: a/../../l", "lock: a/..", "leaves the recipe's"),
     ("member path", "some_texts/book.txt]", "../book.txt]", "../book", "below its root"),
     ("sha256", "sha256: aaaa", "sha256: AAAA", "sha256: AAAA", "64 lower-case hex digits"),
     ("short sha256", "sha256: aaaa", "sha256: aa", "sha256: aaaaaa", "(62 characters)"),

@@ -1,66 +1,31 @@
 """GRPO on a vocabulary whose every token is a whole boxed answer."""
 
-import hashlib
 import io
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from stage_toys import ANSWERS, NUMERICS, digests, write_prompts, write_start
 
 from instella.artifacts.job import Job
-from instella.canonical import write_jsonl
-from instella.data.tokenizer import END_OF_TEXT, PADDING, write_folder
 from instella.errors import BadUse, KitError
-from instella.network.folder import load_folder, save_folder
-from instella.network.network import Instella
+from instella.network.folder import load_folder
 from instella.progress import Reporter
-from instella.recipe.settings import Model, Optimizer, Policy, PromptData, Schedule, Training
+from instella.recipe.settings import Optimizer, Policy, PromptData, Schedule, Training
 from instella.stages import policy
-
-NUMERICS = "portable-x86"
-SHAPE = Model(
-    hidden_size=16,
-    intermediate_size=32,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    vocab_size=16,
-    max_position_embeddings=8,
-)
-QUESTIONS = ("1+1=", "1+2=", "2+2=", "3+2=")
-ANSWERS = ("2", "3", "4", "5")
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """A folder with a random network; ids 14 and 15 are padding rows of the embedding."""
-    words = [END_OF_TEXT, PADDING, *QUESTIONS, *(f"\\boxed{{{n}}}" for n in range(8))]
-    backend = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, END_OF_TEXT))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    backend.add_special_tokens([AddedToken(word, special=True) for word in words[:2]])
-    tokenizer = tmp_path_factory.mktemp("tokenizer")
-    write_folder(tokenizer, backend.to_str().encode(), 0, 1, "")
-    network = Instella(SHAPE, NUMERICS)
-    generator = np.random.Generator(np.random.PCG64(3))
-    with torch.no_grad():
-        for parameter in network.parameters():
-            if parameter.dim() == 2:
-                values = generator.integers(-128, 128, parameter.shape) / 512.0
-                parameter.copy_(torch.from_numpy(values.astype(np.float32)))
     folder = tmp_path_factory.mktemp("start")
-    save_folder(folder, network, tokenizer, SHAPE.max_position_embeddings)
+    write_start(folder, tmp_path_factory.mktemp("tokenizer"))
     return folder
 
 
 def tokens(folder, answers=ANSWERS):
     folder.mkdir(exist_ok=True)
-    rows = [
-        {"key": f"q{n}", "ids": [0, 2 + n], "question": QUESTIONS[n], "answer": answers[n]}
-        for n in range(4)
-    ]
-    write_jsonl(folder / "prompts.jsonl", rows)
+    write_prompts(folder, answers)
     return folder
 
 
@@ -112,10 +77,6 @@ def run(folder, start, settings, **options):
     job = make_job(folder, start, settings, **options)
     policy.run(job)
     return digests(job.output), lines_of(job.output)
-
-
-def digests(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
 def lines_of(folder):
@@ -174,13 +135,6 @@ def test_a_run_stopped_at_any_step_gives_the_same_bytes(tmp_path, start):
             policy.run(make_job(folder, start, settings, report=Killer(last)))
         found, _ = run(folder, start, settings)
         assert found == whole
-
-
-def test_two_ranks_give_the_bytes_of_one(tmp_path, start):
-    settings = chosen(max_steps=2)
-    one, _ = run(tmp_path / "one", start, settings)
-    two, _ = run(tmp_path / "two", start, settings, ranks=2)
-    assert two == one
 
 
 def test_groups_without_signal_are_told_and_move_nothing(tmp_path, start):

@@ -1,22 +1,30 @@
 """Whole runs of the recipes, each made once and shared; tests that alter one copy it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_helpers import Run, copy_tree
 
-from benchmarks.harness import Finished, clone, kit
+from instella.artifacts.journal import host_facts
+from instella.prove.copies import PROJECT, clone
+from instella.prove.processes import Finished, instella, kit
 
 NANO = "recipes/nano.yaml"
 NANO_TIMEOUT = 900.0
 TINY_TIMEOUT = 2700.0
+PROOF_TIMEOUT = 2700.0
+
+Proof = tuple[Finished, dict[str, Any]]
 
 
 def _report(name: str, done: Finished) -> None:
     print(
         f"\n{name}: {done.wall:.0f} s, {done.cpu:.0f} s of CPU time, peak memory "
-        f"{done.peak_tree / 2**20:.0f} MiB together, {done.peak_process / 2**20:.0f} MiB in one"
+        f"{done.peak_tree / 2**20:.0f} MiB together, {done.peak_process / 2**20:.0f} MiB in one, "
+        f"CPU {host_facts()['cpu']}"
     )
 
 
@@ -31,15 +39,13 @@ def nano_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="session")
-def other_nano_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """nano once more: one core, two ranks, another folder, store, locale and time zone."""
-    run = Run(clone(tmp_path_factory.mktemp("two") / "p", NANO), "nano")
-    extra = {"LC_ALL": "C", "TZ": "Pacific/Kiritimati", "OMP_NUM_THREADS": "3"}
-    options = ["--cores", "1", "--config", "ranks=2"]
-    done = kit(run.folder, *options, timeout=NANO_TIMEOUT, extra=extra)
-    assert done.code == 0, done.err
-    _report("nano, 1 core, 2 ranks", done)
-    return run
+def quick_proof(nano_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Proof:
+    """What ``instella prove --quick`` said and made; after a shared run, which fetches."""
+    folder = tmp_path_factory.mktemp("proof")
+    options = ["--quick", "--json", str(folder / "proof.json"), "--keep", str(folder / "rows")]
+    done = instella(PROJECT, "prove", *options, timeout=PROOF_TIMEOUT)
+    print(f"\n{done.out}\n{done.err}")
+    return done, json.loads((folder / "proof.json").read_bytes())
 
 
 @pytest.fixture(scope="session")

@@ -3,77 +3,30 @@
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from benchmarks.harness import Finished, instella, kit, read_journal
-from instella.artifacts.manifest import Manifest, read_manifest
-from instella.recipe.graph import Stage, build_graph
-from instella.recipe.reader import read_recipe
+from instella.artifacts.journal import host_facts
+from instella.prove.copies import PROJECT
+from instella.prove.finished import RecipeRun
+from instella.prove.processes import Finished, instella, kit
+from instella.prove.recorded import first_difference, read_recorded, recorded_file, root_of
 
 NOTHING_TO_DO = "Nothing to be done"
 
 
-@dataclass(frozen=True)
-class Run:
-    """A clone of the project in which a recipe has run, or will.
-
-    Attributes:
-        folder: the clone.
-        recipe: name of the recipe, also of its file and of its folder of results.
-    """
-
-    folder: Path
-    recipe: str
-
-    @property
-    def recipe_file(self) -> Path:
-        return self.folder / "recipes" / f"{self.recipe}.yaml"
-
-    @property
-    def results(self) -> Path:
-        return self.folder / "results" / self.recipe
-
-    @property
-    def store(self) -> Path:
-        return self.folder / "store"
-
-    def graph(self) -> dict[str, Stage]:
-        return build_graph(read_recipe(self.recipe_file))
-
-    def manifest(self, stage: str) -> Manifest:
-        return read_manifest(self.results / stage / "manifest.json")
-
-    def manifest_bytes(self) -> dict[str, bytes]:
-        """The manifest file of every stage that has one."""
-        paths = sorted(self.results.glob("*/manifest.json"))
-        return {path.parent.name: path.read_bytes() for path in paths}
-
-    def object_path(self, stage: str, file: str) -> Path:
-        """Where the store keeps the bytes of one file of an artifact."""
-        digest = self.manifest(stage).files[file].sha256
-        return self.store / "sha256" / digest[:2] / digest
+class Run(RecipeRun):
+    """A clone of the project in which a recipe has run, or will."""
 
     def root(self) -> str:
         """What ``instella root`` prints."""
         done = instella(self.folder, "root")
         assert done.code == 0, done.err
         return done.out.strip()
-
-    def journal(self) -> dict[str, list[dict[str, Any]]]:
-        return read_journal(self.results)
-
-    def outcomes_since(self, before: Mapping[str, list[Any]]) -> dict[str, list[str]]:
-        """Outcomes the journal has gained since it was ``before``, by stage."""
-        gained = {
-            stage: [entry["outcome"] for entry in entries[len(before.get(stage, [])) :]]
-            for stage, entries in self.journal().items()
-        }
-        return {stage: outcomes for stage, outcomes in gained.items() if outcomes}
 
     def run(self, *options: str, timeout: float = 300.0) -> tuple[Finished, dict[str, list[str]]]:
         """``./kit run``, which must succeed; also the outcomes it added to the journal."""
@@ -89,9 +42,20 @@ class Run:
         self.recipe_file.write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
 
 
-def computed(outcomes: Mapping[str, list[str]]) -> set[str]:
-    """Stages that were computed at least once."""
-    return {stage for stage, found in outcomes.items() if "computed" in found}
+def assert_recorded(run: RecipeRun, record_property: Callable[[str, object], None]) -> None:
+    """The run's root is the one recorded beside the recipe; else the first differing stage.
+
+    What was found goes to the last lines of the test run too, by pytest's ``record_property``.
+    """
+    contents = {stage: manifest.content for stage, manifest in run.manifests().items()}
+    print(f"root of {run.recipe}: {run.root()}, CPU {host_facts()['cpu']}")
+    path = recorded_file(PROJECT / "recipes" / f"{run.recipe}.yaml")
+    if path.is_file():
+        same = root_of(contents) == read_recorded(path).root
+        record_property(f"root of {run.recipe}", "equal to" if same else "NOT EQUAL to")
+    if not path.is_file():
+        pytest.skip(f"recipes/{path.name} is not there; this run's root is {run.root()}")
+    assert first_difference(read_recorded(path).contents, contents) is None
 
 
 def copy_tree(source: Path, target: Path, *options: str) -> Path:
@@ -136,12 +100,3 @@ def truncate(path: Path) -> None:
     path.chmod(0o644)
     os.truncate(path, path.stat().st_size // 2)
     path.chmod(0o444)
-
-
-def damaged_objects(store: Path) -> list[str]:
-    """Objects of a store whose bytes do not have the hash they are named by."""
-    return [
-        path.name
-        for path in sorted((store / "sha256").glob("*/*"))
-        if hashlib.sha256(path.read_bytes()).hexdigest() != path.name
-    ]

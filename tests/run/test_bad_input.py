@@ -12,7 +12,8 @@ import pytest
 import yaml
 from run_helpers import NOTHING_TO_DO, Run, copy_tree, snapshot
 
-from benchmarks.harness import PROJECT, Finished, instella, kit, run
+from instella.prove.copies import PROJECT
+from instella.prove.processes import Finished, instella, kit, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
-from run_helpers import NOTHING_TO_DO, Run, computed
+from run_helpers import NOTHING_TO_DO, Run
 
-from benchmarks.harness import kit
+from instella.prove.finished import computed
+from instella.prove.processes import kit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

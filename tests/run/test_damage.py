@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from run_helpers import Run, computed, damaged_objects, flip_byte, truncate
+from run_helpers import Run, flip_byte, truncate
 
-from benchmarks.harness import instella
+from instella.prove.finished import computed, damaged_objects
+from instella.prove.processes import instella
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -5,7 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from run_helpers import Run, assert_nothing_runs, copy_tree, damaged_objects
+from run_helpers import Run, assert_nothing_runs, copy_tree
+
+from instella.prove.finished import damaged_objects
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -2,17 +2,19 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from run_helpers import Run
+from run_helpers import Run, assert_recorded
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import instella.model  # noqa: F401  registers the model with transformers
-from benchmarks.harness import PROJECT, Finished
-from benchmarks.harness import instella as command
+from instella.prove.copies import PROJECT
+from instella.prove.processes import Finished
+from instella.prove.processes import instella as command
 from instella.recipe.graph import checkpoints
 from instella.recipe.reader import read_recipe
 
@@ -41,12 +43,11 @@ def test_root_is_printed(tiny_run: TinyRun) -> None:
     assert re.fullmatch(r"[0-9a-f]{64}", root)
 
 
-def test_root_is_the_recorded_one(tiny_run: TinyRun) -> None:
+def test_root_is_the_recorded_one(
+    tiny_run: TinyRun, record_property: Callable[[str, object], None]
+) -> None:
     run, _ = tiny_run
-    recorded = PROJECT / "recipes" / "tiny.root"
-    if not recorded.is_file():
-        pytest.skip(f"recipes/tiny.root is not there; this run's root is {run.root()}")
-    assert recorded.read_text(encoding="utf-8").split()[0] == run.root()
+    assert_recorded(run, record_property)
 
 
 def test_audit_is_clean(tiny_run: TinyRun) -> None:

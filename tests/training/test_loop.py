@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,12 +13,13 @@ import pytest
 import torch
 from training_helpers import Sequences, SmallNetwork, digest, run_small, small_job, small_training
 
-from instella import canonical
+from instella import canonical, step_files
 from instella.artifacts.job import Job
 from instella.errors import BadUse, VerificationError
 from instella.progress import Reporter
 from instella.recipe.settings import Optimizer, Schedule
 from instella.training import checkpoint
+from instella.training.ledger import Ledger
 from instella.training.loop import CHECKPOINTS, Diverged, Trainer, resume, save, train
 from instella.training.projection import network_logprobs
 from instella.training.reduction import Group
@@ -165,6 +167,34 @@ def spoil(path: Path, damage: str) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.parametrize("name", ["step-00000006", "step-00000012", "unfinished-step-00000008"])
+def test_what_is_no_folder_is_passed_over(tmp_path: Path, expected: str, name: str) -> None:
+    """A file or a link where a checkpoint would stand; what the link leads to stays."""
+    for kind in ("file", "link"):
+        job = tmp_path / kind
+        with pytest.raises(Stopped):
+            run(job, StopAt(7), save_every=2)
+        folder = job / "scratch" / CHECKPOINTS
+        if (folder / name).is_dir():
+            (folder / name).rename(folder / "elsewhere")
+        (folder / "elsewhere").mkdir(exist_ok=True)
+        if kind == "file":
+            (folder / name).write_text("x")
+        else:
+            (folder / name).symlink_to(folder / "elsewhere")
+        assert run(job, save_every=2) == expected
+        names = sorted(path.name for path in folder.iterdir())
+        assert names == ["elsewhere", "step-00000010", "step-00000012"]
+
+
+def test_a_second_name_of_a_step_is_none(tmp_path: Path, expected: str) -> None:
+    with pytest.raises(Stopped):
+        run(tmp_path, StopAt(7), save_every=2)
+    folder = tmp_path / "scratch" / CHECKPOINTS
+    shutil.copytree(folder / "step-00000006", folder / "step-000000006")
+    assert run(tmp_path, save_every=2) == expected
+
+
 def test_all_checkpoints_damaged_starts_anew(tmp_path: Path, expected: str) -> None:
     with pytest.raises(Stopped):
         run(tmp_path, StopAt(7), save_every=2)
@@ -182,14 +212,17 @@ def test_a_checkpoint_cannot_name_another_step(tmp_path: Path) -> None:
         checkpoint.verify(folder / "step-00000009")
 
 
-def test_extra_values_come_back(tmp_path: Path) -> None:
+def test_lines_and_ledger_come_back(tmp_path: Path) -> None:
     job, training = small_job(tmp_path), small_training()
+    made, found = Ledger(1, 12, kept=True), Ledger(1, 12, kept=True)
     first = Trainer(SmallNetwork(), training.optimizer, training.schedule, 12)
     batch = Sequences().batch(torch.arange(8).numpy())
     first.update(batch.micro_batches, Sequences().loss)
-    save(job, first, [{"step": 1}], {"prompts": 128})
+    made.add(1, lambda: {"loss": "ab"}, first.tensors)
+    save(job, first, [{"step": 1}], made)
     second = Trainer(SmallNetwork(1), training.optimizer, training.schedule, 12)
-    assert resume(job, second) == ([{"step": 1}], {"prompts": 128})
+    assert resume(job, second, found) == [{"step": 1}]
+    assert found.lines == made.lines != []
     assert second.step == 1
     for left, right in zip(first.network.parameters(), second.network.parameters(), strict=True):
         assert torch.equal(left, right)
@@ -263,7 +296,7 @@ def test_moments_of_an_earlier_stage_continue(tmp_path: Path, expected: str) -> 
 
 def test_step_lines_are_canonical_json(tmp_path: Path) -> None:
     run(tmp_path)
-    lines = (tmp_path / "scratch" / CHECKPOINTS / "step-00000012" / checkpoint.STEPS).read_bytes()
+    lines = (tmp_path / "scratch" / CHECKPOINTS / "step-00000012" / step_files.STEPS).read_bytes()
     rows = [json.loads(line) for line in lines.splitlines()]
     assert b"".join(map(canonical.json_bytes, rows)) == lines
     assert len(rows) == STEPS

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import stage_toys
 import torch
 from safetensors.torch import load_file
+from stage_toys import job_in
 from training_helpers import NUMERICS
 
 from instella import canonical
@@ -30,8 +32,6 @@ from instella.recipe.settings import (
     Preference,
     Pretrain,
     PretrainData,
-    Schedule,
-    Training,
 )
 from instella.stages import finetune, merge, preference, pretrain
 
@@ -43,15 +43,7 @@ MODEL = Model(
     vocab_size=48,
     max_position_embeddings=32,
 )
-TRAINING = Training(
-    global_batch=4,
-    micro_batch=2,
-    optimizer=Optimizer(learning_rate=0.02),
-    schedule=Schedule("linear"),
-    seed=1,
-    epochs=2,
-    save_every=2,
-)
+TRAINING = replace(stage_toys.TRAINING, seed=1)
 PRETRAIN = Pretrain(PretrainData(16, ()), replace(TRAINING, keep_optimizer=True), init_seed=3)
 FINETUNE = Finetune(ChatData(24, ()), TRAINING, "pretrain")
 GENTLE = replace(TRAINING, optimizer=Optimizer(learning_rate=0.003), epochs=5)
@@ -75,21 +67,7 @@ class StopAt(Reporter):
 def job(
     folder: Path, settings: Mapping[str, Any], inputs: Mapping[str, Path], **changes: Any
 ) -> Job:
-    for name in ("output", "scratch"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    values: dict[str, Any] = {
-        "stage": "stage",
-        "settings": settings,
-        "inputs": inputs,
-        "output": folder / "output",
-        "scratch": folder / "scratch",
-        "downloads": folder,
-        "recipe_folder": folder,
-        "numerics": NUMERICS,
-        "ranks": 1,
-        "report": Reporter("stage", stream=io.StringIO()),
-    }
-    return Job(**{**values, **changes})
+    return job_in(folder, "stage", settings, inputs, **changes)
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -338,14 +316,6 @@ def test_preference(tmp_path: Path, base: Path, pairs: Path) -> None:
     kept[0].write_bytes(kept[0].read_bytes()[:-1])
     preference.run(job(tmp_path / "torn", settings, inputs))
     assert contents(tmp_path / "torn" / "output") == contents(found)
-
-
-def test_preference_with_two_ranks(tmp_path: Path, base: Path, pairs: Path) -> None:
-    inputs = {"tokens": pairs, "init": base}
-    settings = {"preference": replace(PREFERENCE, normalized=False, beta=0.1)}
-    preference.run(job(tmp_path / "one", settings, inputs))
-    preference.run(job(tmp_path / "two", settings, inputs, ranks=2))
-    assert contents(tmp_path / "two" / "output") == contents(tmp_path / "one" / "output")
 
 
 def test_progress_names_the_stage(tmp_path: Path, base: Path, chat: Path) -> None:

@@ -51,6 +51,7 @@ def small_training(**changes: Any) -> Training:
         "seed": 6198,
         "epochs": 2,
         "save_every": 5,
+        "ledger_every": 4,
     }
     return Training(**{**values, **changes})
 
@@ -91,7 +92,7 @@ def small_job(folder: Path, report: Reporter | None = None) -> Job:
 
 
 def run_small(group: Group, job: Job, training: Training) -> str:
-    """Train and give one digest of weights, moments and step lines."""
+    """Train and give one digest of weights, moments, step lines and ledger."""
     network = SmallNetwork()
     trained = train(job, group, network, training, Sequences(training.micro_batch))
     return digest(network, trained)
@@ -99,6 +100,9 @@ def run_small(group: Group, job: Job, training: Training) -> str:
 
 def digest(network: nn.Module, trained: Trained) -> str:
     found = hashlib.sha256(b"".join(map(canonical.json_bytes, trained.lines)))
+    if trained.trainer.group.rank == 0:
+        assert len(trained.ledger.lines) == len(trained.lines)
+        found.update(b"".join(trained.ledger.lines))
     state = trained.trainer.optimizer.export_state()
     for name, tensor in sorted({**network.state_dict(), **state}.items()):
         found.update(name.encode() + tensor.detach().numpy().tobytes())

@@ -1,9 +1,12 @@
 # What the rules share: the recipe's graph, the files of a stage, and the check of what is there.
+import collections
 import functools
 import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
+
+from snakemake.logging import logger
 
 sys.path.insert(0, str(workflow.basedir))
 
@@ -13,11 +16,28 @@ sys.modules.setdefault("pandas", None)
 
 from instella.artifacts.check import check_results, root, withdraw
 from instella.artifacts.identity import Toolchain, fingerprints
+from instella.artifacts.places import check_rights, check_shape
 from instella.artifacts.store import Store
 from instella.canonical import json_bytes, sha256_bytes
-from instella.errors import Incomplete, KitError
+from instella.cluster import booking, left_over
+from instella.cluster.needs import LOCAL
+from instella.cluster.site import read_site
+from instella.containers.images import stage_images
+from instella.errors import BadUse, Incomplete, KitError
 from instella.recipe.graph import build_graph, checkpoints
+from instella.recipe.readiness import require_ready
 from instella.recipe.reader import read_placement, read_recipe
+
+
+def tells_of_stages(record):
+    """Filter: a run told not to print rules says of its own doings only how far it is."""
+    quiet = {item.name for item in workflow.output_settings.quiet or ()}
+    event = getattr(getattr(record, "event", None), "name", "")
+    housekeeping = str(record.msg).startswith(("Select jobs to execute", "Execute "))
+    return "RULES" not in quiet or not (housekeeping or event in ("JOB_FINISHED", "RUN_INFO"))
+
+
+logger.addFilter(tells_of_stages)
 
 
 def in_one_line(error):
@@ -30,14 +50,24 @@ try:
     # Only what --config and --configfile say, so that faults of config.yaml have their line.
     PLACEMENT = read_placement(Path("config.yaml"), **workflow.config_settings.overwrite_config)
     RECIPE = read_recipe(Path(PLACEMENT.recipe))
+    SITE = read_site(Path(PLACEMENT.site) if PLACEMENT.site else None)
     GRAPH = build_graph(RECIPE)
     STORE = Store(Path(PLACEMENT.store))
-    FINGERPRINTS = fingerprints(GRAPH, Toolchain.here(RECIPE.numerics, cache=STORE.root / "cache"))
+    images = stage_images(GRAPH, RECIPE.numerics, PLACEMENT.container)
+    toolchain = Toolchain.here(RECIPE.numerics, images, STORE.root / "cache")
+    # Rules also name stages that imports leave out of the graph; nothing asks for those.
+    FINGERPRINTS = collections.defaultdict(str, fingerprints(GRAPH, toolchain))
 except KitError as error:
     in_one_line(error)
 
 # As a Path, since Snakemake takes ./results/ and results for two things.
 RESULTS = str(Path(PLACEMENT.results, RECIPE.name))
+
+try:
+    # Here, since Snakemake looks at outputs before it calls any function of a rule.
+    check_shape(Path(RESULTS), GRAPH)
+except KitError as error:
+    in_one_line(error)
 
 # The placement as the command line gets it: config.yaml with the overrides in it.
 PLACEMENT_JSON = json_bytes(asdict(PLACEMENT))
@@ -51,7 +81,8 @@ def command_prefix():
     are put is no such change, so it stands here, in what is not compared.
     """
     call = shlex.join([sys.executable, "-m", "instella", "--config", str(PLACEMENT_FILE)])
-    return f'set -euo pipefail; instella() {{ {call} "$@"; }}; '
+    setup = "".join(f"{line}\n" for line in SITE.setup)
+    return f'{setup}set -euo pipefail; instella() {{ {call} "$@"; }}; '
 
 
 shell.prefix(command_prefix().replace("{", "{{").replace("}", "}}"))
@@ -82,6 +113,9 @@ def inputs_of(stage):
     def inputs(wildcards):
         prepare_run()
         name = stage.format(**wildcards)
+        if name not in GRAPH:
+            where = f"{PLACEMENT.recipe}: {name} is left out, since the imports stand for it"
+            in_one_line(BadUse(f"{where}; remove the imports, or ask for another stage"))
         return {role: manifest(source) for role, source in GRAPH[name].inputs.items()}
 
     return inputs
@@ -96,27 +130,64 @@ def fingerprint_of(stage):
     return fingerprint
 
 
+def resources_of(stage):
+    """Resources of a rule: memory and time, on a cluster also nodes and what the site names.
+
+    Args:
+        stage: name or pattern of the rule's stages, which all need the same.
+    """
+    return booking.resources(stage, GRAPH, RECIPE, PLACEMENT, SITE)
+
+
 @functools.cache
 def prepare_run():
     """Has stages whose stored bytes are altered or missing made again.
 
     Runs while the graph of jobs is built, where it is known at last whether this is a real
     run: linting, unlocking, reports and the processes of single jobs leave things alone, and
-    so does a run that Snakemake is about to refuse because another one is at work.
+    so does a run that Snakemake is about to refuse because another one is at work. A whole
+    run that cannot come to its end is refused here.
     """
     executing = workflow.is_main_process and workflow.executor_plugin is not None
     locks = Path(".snakemake", "locks")
     if not executing or workflow.touch:
         return
+    if not workflow.dryrun and not workflow.dag_settings.targets:
+        try:
+            require_ready(RECIPE, Path(PLACEMENT.recipe))
+        except KitError as error:
+            in_one_line(error)
     faults = check_results(Path(RESULTS), STORE, GRAPH)
     first_of_stage = {fault.stage: fault for fault in reversed(faults)}
     for fault in first_of_stage.values():
         print(f"{fault}; to be made again", file=sys.stderr)
+    if workflow.dryrun and PLACEMENT.launcher != LOCAL:
+        print(*booking.report(GRAPH, RECIPE, PLACEMENT, SITE), sep="\n", file=sys.stderr)
     if not workflow.dryrun and not (locks.is_dir() and any(locks.iterdir())):
+        if PLACEMENT.launcher != LOCAL:
+            clear_left_over()
+        if faults:
+            require_rights()
         withdraw(Path(RESULTS), faults)
         remove_altered_summaries()
         PLACEMENT_FILE.parent.mkdir(parents=True, exist_ok=True)
         PLACEMENT_FILE.write_bytes(PLACEMENT_JSON)
+
+
+def require_rights():
+    """Ends a run that could not write what it makes."""
+    try:
+        check_rights(Path(RESULTS), STORE, GRAPH)
+    except KitError as error:
+        in_one_line(error)
+
+
+def clear_left_over():
+    """Ends the jobs of an earlier run of this folder, so that no stage runs twice at once."""
+    try:
+        left_over.clear(Path.cwd(), lambda line: print(line, file=sys.stderr))
+    except KitError as error:
+        in_one_line(error)
 
 
 def remove_altered_summaries():

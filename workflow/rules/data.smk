@@ -1,4 +1,4 @@
-# Sources, held-out items, tokenizer, and the tokens of each training stage.
+# Sources, held-out items, synthetic problems, tokenizer, and the tokens of each training stage.
 
 
 rule source:
@@ -14,8 +14,7 @@ rule source:
         "../envs/python.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **resources_of("source_{source}"),
     params:
         fingerprint=fingerprint_of("source_{source}"),
     shell:
@@ -35,13 +34,76 @@ rule heldout:
         "../envs/python.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **resources_of("heldout"),
     params:
         stage="heldout",
         fingerprint=FINGERPRINTS["heldout"],
     shell:
         "instella stage {params.stage} --log {log:q}"
+
+
+use rule heldout as synthetic_abstract with:
+    input:
+        unpack(inputs_of("synthetic_abstract")),
+    output:
+        manifest("synthetic_abstract"),
+    log:
+        log_of("synthetic_abstract"),
+    benchmark:
+        benchmark_of("synthetic_abstract")
+    resources:
+        **resources_of("synthetic_abstract"),
+    params:
+        stage="synthetic_abstract",
+        fingerprint=FINGERPRINTS["synthetic_abstract"],
+
+
+use rule heldout as synthetic_program with:
+    input:
+        unpack(inputs_of("synthetic_program")),
+    output:
+        manifest("synthetic_program"),
+    log:
+        log_of("synthetic_program"),
+    benchmark:
+        benchmark_of("synthetic_program")
+    resources:
+        **resources_of("synthetic_program"),
+    params:
+        stage="synthetic_program",
+        fingerprint=FINGERPRINTS["synthetic_program"],
+
+
+use rule heldout as synthetic_values with:
+    input:
+        unpack(inputs_of("synthetic_values")),
+    output:
+        manifest("synthetic_values"),
+    log:
+        log_of("synthetic_values"),
+    benchmark:
+        benchmark_of("synthetic_values")
+    resources:
+        **resources_of("synthetic_values"),
+    params:
+        stage="synthetic_values",
+        fingerprint=FINGERPRINTS["synthetic_values"],
+
+
+use rule heldout as synthetic_solution with:
+    input:
+        unpack(inputs_of("synthetic_solution")),
+    output:
+        manifest("synthetic_solution"),
+    log:
+        log_of("synthetic_solution"),
+    benchmark:
+        benchmark_of("synthetic_solution")
+    resources:
+        **resources_of("synthetic_solution"),
+    params:
+        stage="synthetic_solution",
+        fingerprint=FINGERPRINTS["synthetic_solution"],
 
 
 use rule heldout as tokenizer with:
@@ -53,6 +115,8 @@ use rule heldout as tokenizer with:
         log_of("tokenizer"),
     benchmark:
         benchmark_of("tokenizer")
+    resources:
+        **resources_of("tokenizer"),
     params:
         stage="tokenizer",
         fingerprint=FINGERPRINTS["tokenizer"],
@@ -67,6 +131,9 @@ use rule heldout as tokens_pretrain_stage1 with:
         log_of("tokens_pretrain_stage1"),
     benchmark:
         benchmark_of("tokens_pretrain_stage1")
+    threads: PLACEMENT.workers
+    resources:
+        **resources_of("tokens_pretrain_stage1"),
     params:
         stage="tokens_pretrain_stage1",
         fingerprint=FINGERPRINTS["tokens_pretrain_stage1"],
@@ -81,6 +148,9 @@ use rule heldout as tokens_pretrain_stage2 with:
         log_of("tokens_pretrain_stage2"),
     benchmark:
         benchmark_of("tokens_pretrain_stage2")
+    threads: PLACEMENT.workers
+    resources:
+        **resources_of("tokens_pretrain_stage2"),
     params:
         stage="tokens_pretrain_stage2",
         fingerprint=FINGERPRINTS["tokens_pretrain_stage2"],
@@ -95,6 +165,9 @@ use rule heldout as tokens_sft with:
         log_of("tokens_sft"),
     benchmark:
         benchmark_of("tokens_sft")
+    threads: PLACEMENT.workers
+    resources:
+        **resources_of("tokens_sft"),
     params:
         stage="tokens_sft",
         fingerprint=FINGERPRINTS["tokens_sft"],
@@ -109,6 +182,9 @@ use rule heldout as tokens_dpo with:
         log_of("tokens_dpo"),
     benchmark:
         benchmark_of("tokens_dpo")
+    threads: PLACEMENT.workers
+    resources:
+        **resources_of("tokens_dpo"),
     params:
         stage="tokens_dpo",
         fingerprint=FINGERPRINTS["tokens_dpo"],
@@ -123,6 +199,9 @@ use rule heldout as tokens_math_sft1 with:
         log_of("tokens_math_sft1"),
     benchmark:
         benchmark_of("tokens_math_sft1")
+    threads: PLACEMENT.workers
+    resources:
+        **resources_of("tokens_math_sft1"),
     params:
         stage="tokens_math_sft1",
         fingerprint=FINGERPRINTS["tokens_math_sft1"],
@@ -137,6 +216,9 @@ use rule heldout as tokens_math_sft2 with:
         log_of("tokens_math_sft2"),
     benchmark:
         benchmark_of("tokens_math_sft2")
+    threads: PLACEMENT.workers
+    resources:
+        **resources_of("tokens_math_sft2"),
     params:
         stage="tokens_math_sft2",
         fingerprint=FINGERPRINTS["tokens_math_sft2"],
@@ -151,6 +233,9 @@ use rule heldout as tokens_grpo1 with:
         log_of("tokens_grpo1"),
     benchmark:
         benchmark_of("tokens_grpo1")
+    threads: PLACEMENT.workers
+    resources:
+        **resources_of("tokens_grpo1"),
     params:
         stage="tokens_grpo1",
         fingerprint=FINGERPRINTS["tokens_grpo1"],
@@ -165,6 +250,9 @@ use rule heldout as tokens_grpo2 with:
         log_of("tokens_grpo2"),
     benchmark:
         benchmark_of("tokens_grpo2")
+    threads: PLACEMENT.workers
+    resources:
+        **resources_of("tokens_grpo2"),
     params:
         stage="tokens_grpo2",
         fingerprint=FINGERPRINTS["tokens_grpo2"],
@@ -179,6 +267,9 @@ use rule heldout as tokens_grpo3 with:
         log_of("tokens_grpo3"),
     benchmark:
         benchmark_of("tokens_grpo3")
+    threads: PLACEMENT.workers
+    resources:
+        **resources_of("tokens_grpo3"),
     params:
         stage="tokens_grpo3",
         fingerprint=FINGERPRINTS["tokens_grpo3"],

@@ -14,8 +14,7 @@ rule baseline:
         "../envs/python.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **resources_of("baseline"),
     params:
         fingerprint=FINGERPRINTS["baseline"],
     shell:
@@ -35,8 +34,7 @@ rule evaluate:
         "../envs/python.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 120 * attempt,
+        **resources_of("evaluate_{checkpoint}"),
     params:
         fingerprint=fingerprint_of("evaluate_{checkpoint}"),
     shell:
@@ -56,8 +54,7 @@ rule results:
         "../envs/python.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **resources_of("results"),
     params:
         fingerprint=FINGERPRINTS["results"],
     shell:

@@ -14,8 +14,7 @@ rule math_sft1:
         "../envs/python.yaml"
     threads: PLACEMENT.ranks
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        **resources_of("math_sft1"),
     params:
         stage="math_sft1",
         fingerprint=FINGERPRINTS["math_sft1"],
@@ -32,6 +31,8 @@ use rule math_sft1 as math_sft2 with:
         log_of("math_sft2"),
     benchmark:
         benchmark_of("math_sft2")
+    resources:
+        **resources_of("math_sft2"),
     params:
         stage="math_sft2",
         fingerprint=FINGERPRINTS["math_sft2"],
@@ -50,8 +51,7 @@ rule grpo1:
         "../envs/python.yaml"
     threads: PLACEMENT.ranks
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 480 * attempt,
+        **resources_of("grpo1"),
     params:
         stage="grpo1",
         fingerprint=FINGERPRINTS["grpo1"],
@@ -68,6 +68,8 @@ use rule grpo1 as grpo2 with:
         log_of("grpo2"),
     benchmark:
         benchmark_of("grpo2")
+    resources:
+        **resources_of("grpo2"),
     params:
         stage="grpo2",
         fingerprint=FINGERPRINTS["grpo2"],
@@ -82,6 +84,8 @@ use rule grpo1 as grpo3 with:
         log_of("grpo3"),
     benchmark:
         benchmark_of("grpo3")
+    resources:
+        **resources_of("grpo3"),
     params:
         stage="grpo3",
         fingerprint=FINGERPRINTS["grpo3"],

@@ -14,8 +14,7 @@ rule sft:
         "../envs/python.yaml"
     threads: PLACEMENT.ranks
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        **resources_of("sft"),
     params:
         stage="sft",
         fingerprint=FINGERPRINTS["sft"],
@@ -32,6 +31,8 @@ use rule sft as dpo with:
         log_of("dpo"),
     benchmark:
         benchmark_of("dpo")
+    resources:
+        **resources_of("dpo"),
     params:
         stage="dpo",
         fingerprint=FINGERPRINTS["dpo"],

@@ -14,8 +14,7 @@ rule pretrain_stage1:
         "../envs/python.yaml"
     threads: PLACEMENT.ranks
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        **resources_of("pretrain_stage1"),
     params:
         fingerprint=FINGERPRINTS["pretrain_stage1"],
     shell:
@@ -35,8 +34,7 @@ rule pretrain_stage2_seed:
         "../envs/python.yaml"
     threads: PLACEMENT.ranks
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        **resources_of("pretrain_stage2_seed{seed}"),
     params:
         fingerprint=fingerprint_of("pretrain_stage2_seed{seed}"),
     shell:
@@ -56,8 +54,7 @@ rule pretrain_stage2:
         "../envs/python.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **resources_of("pretrain_stage2"),
     params:
         fingerprint=FINGERPRINTS["pretrain_stage2"],
     shell:

@@ -5,6 +5,7 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +14,7 @@ from instella.errors import VerificationError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ABOUT_SOURCE = "source.json"
+LONGEST_ROW_BYTES = 1 << 28
 
 
 def source_files(folder: Path, patterns: tuple[str, ...], suffixes: tuple[str, ...]) -> list[str]:
@@ -73,9 +75,15 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
     A byte order mark at the start is left out, as are the ends of line and lines that
     are blank (their numbers are not given to others).
+
+    Raises:
+        VerificationError: a line of more than ``LONGEST_ROW_BYTES``, or as ``opened``.
     """
+    longest = LONGEST_ROW_BYTES
     with opened(path) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(partial(file.readline, longest + 1), b""), 1):
+            if len(line) > longest:
+                raise VerificationError(f"{path}: line {number} has over {longest:,} bytes")
             if number == 1:
                 line = line.removeprefix(BYTE_ORDER_MARK)
             line = line.strip(b" \t\r\n")

@@ -65,6 +65,9 @@ def read(part: Part, folder: Path) -> Iterator[Document]:
     if form == "preference":
         rejected = options.text("rejected", "one", choices=("one", "all"))
     options.end()
+    if part.max_documents is not None:
+        # Which documents are the first must not depend on how the recipe lists the files.
+        names = tuple(sorted(names))
     return _documents(folder, names, form, rejected)
 
 

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from instella.data.adapters.options import Options
 from instella.data.adapters.rows import Row, read_rows
+from instella.data.adapters.turns import TurnForm, messages
 from instella.data.documents import (
     ROLES,
     Choice,
@@ -100,21 +101,17 @@ def read_chat(part: Part, folder: Path) -> Iterator[Conversation]:
             raise options.wrong("question", "question and answer go together")
         options.end()
         return _each(folder, files, (question, answer), _exchange(question, answer))
-    messages = options.text("messages", "messages")
+    column = options.text("messages", "messages")
     role, content = options.text("role", "role"), options.text("content", "content")
     roles = {name: name for name in ROLES} | options.mapping("roles")
     options.end()
     unknown = sorted(set(roles.values()) - set(ROLES))
     if unknown:
         raise options.wrong("roles", f"{unknown[0]!r} is not one of {', '.join(ROLES)}")
-
-    def document(row: Row) -> Conversation:
-        turns = row.value(messages)
-        if not isinstance(turns, list) or not turns:
-            raise VerificationError(f"{row.key}: column {messages} is not a list of turns")
-        return Conversation(row.key, tuple(_message(row, t, role, content, roles) for t in turns))
-
-    return _each(folder, files, (messages,), document)
+    form = TurnForm(role, content, roles)
+    return _each(
+        folder, files, (column,), lambda row: Conversation(row.key, messages(row, column, form))
+    )
 
 
 def _exchange(question: str, answer: str) -> Callable[[Row], Conversation]:
@@ -123,14 +120,6 @@ def _exchange(question: str, answer: str) -> Callable[[Row], Conversation]:
         return Conversation(row.key, turns)
 
     return document
-
-
-def _message(row: Row, turn: object, role: str, content: str, roles: dict[str, str]) -> Message:
-    fields = Row(row.key, turn if isinstance(turn, dict) else {})
-    name = fields.text(role)
-    if name not in roles:
-        raise VerificationError(f"{row.key}: role {name!r} is unknown; map it with option roles")
-    return Message(roles[name], fields.text(content))
 
 
 def _each(

@@ -1,7 +1,14 @@
 """Rows of .jsonl, .json and .parquet files, one strict reading for all.
 
 No types are guessed: a row is what its own bytes say, so the result depends neither on
-the order of rows nor on how many are read at a time.
+the order of rows nor on how many are read at a time. A file whose name ends with .json
+(.json.gz, .json.zst) holds one array of rows, or one row a line: its first sign tells.
+
+The hub's formats are read here and not with the ``datasets`` library. Its JSON reader
+infers one schema from the first rows, so a column that is null there and text later ends
+the reading far from the cause, a byte order mark changes the schema, and an error names
+no row (huggingface/datasets#7222, #8241). For Parquet it hands on what pyarrow reads; we
+ask pyarrow for the needed columns in batches. Memory holds one batch, or one row.
 """
 
 import re
@@ -11,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from instella.canonical import json_bytes, parse_json
-from instella.data.adapters.files import BYTE_ORDER_MARK, lines, opened, source_files
+from instella.data.adapters.arrays import array_objects, begins_array
+from instella.data.adapters.files import lines, opened, source_files
 from instella.errors import VerificationError
 
 LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-ARRAYS = (".json", ".json.gz", ".json.zst")
+LINES_OR_ARRAY = (".json", ".json.gz", ".json.zst")
 PARQUET = (".parquet",)
-PARQUET_BATCH_ROWS = 1024
+# A larger batch is no faster, and holds more of a file with long rows in memory.
+PARQUET_BATCH_ROWS = 128
+PARQUET_BUFFER_BYTES = 1 << 20
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -37,17 +47,26 @@ class Row:
         found: Any = self.values
         for name in column.split("."):
             found = found.get(name) if isinstance(found, dict) else None
-        if found is None:
-            raise VerificationError(f"{self.key}: column {column} is missing or null")
-        return found
+        return present(found, self.key, column)
 
     def text(self, column: str) -> str:
         """The text of a column; VerificationError when it is something else."""
-        value = self.value(column)
-        if not isinstance(value, str):
-            kind = type(value).__name__
-            raise VerificationError(f"{self.key}: column {column} is {kind}, need a text")
-        return value
+        return text_of(self.value(column), self.key, column)
+
+
+def present(value: Any, key: str, column: str) -> Any:
+    """``value`` of row ``key``; VerificationError for None: the column is missing or null."""
+    if value is None:
+        raise VerificationError(f"{key}: column {column} is missing or null")
+    return value
+
+
+def text_of(value: Any, key: str, column: str) -> str:
+    """``value`` of row ``key`` if it is a text; VerificationError, also when missing or null."""
+    if not isinstance(present(value, key, column), str):
+        kind = type(value).__name__
+        raise VerificationError(f"{key}: column {column} is {kind}, need a text")
+    return value
 
 
 def read_rows(
@@ -67,19 +86,30 @@ def read_rows(
     Raises:
         VerificationError: damaged or malformed data, with file and row.
     """
-    for name in source_files(folder, patterns, LINES + ARRAYS + PARQUET):
+    for name in source_files(folder, patterns, LINES + LINES_OR_ARRAY + PARQUET):
         path = folder / name
         if name.endswith(PARQUET):
-            rows = _parquet_rows(path, columns, batch_rows)
-        elif name.endswith(LINES):
-            rows = ((number, _strict(line, f"{name}#{number}")) for number, line in lines(path))
+            rows = _parquet_rows(path, name, columns, batch_rows)
         else:
-            rows = _array_rows(path, name)
+            rows = _json_rows(path, name)
         for number, values in rows:
             key = f"{name}#{number}"
             if not isinstance(values, dict):
                 raise VerificationError(f"{key}: the row is not an object")
             yield Row(key, values)
+
+
+def _json_rows(path: Path, name: str) -> Iterator[tuple[int, Any]]:
+    if name.endswith(LINES_OR_ARRAY):
+        with opened(path) as file:
+            is_array = begins_array(file)
+        if is_array:
+            with opened(path) as file:
+                for number, data in array_objects(file, name):
+                    yield number, _strict(data, f"{name}#{number}")
+            return
+    for number, line in lines(path):
+        yield number, _strict(line, f"{name}#{number}")
 
 
 def _strict(data: bytes, where: str) -> Any:
@@ -89,20 +119,13 @@ def _strict(data: bytes, where: str) -> Any:
             json_bytes(value)
         except UnicodeEncodeError:
             raise VerificationError(f"{where}: half a surrogate pair, not Unicode") from None
+        except RecursionError:
+            raise VerificationError(f"{where}: nested too deep") from None
     return value
 
 
-def _array_rows(path: Path, name: str) -> Iterator[tuple[int, Any]]:
-    with opened(path) as file:
-        data = file.read().removeprefix(BYTE_ORDER_MARK)
-    rows = _strict(data, name)
-    if not isinstance(rows, list):
-        raise VerificationError(f"{name}: need a list of objects")
-    yield from enumerate(rows, 1)
-
-
 def _parquet_rows(
-    path: Path, columns: tuple[str, ...], batch_rows: int
+    path: Path, name: str, columns: tuple[str, ...], batch_rows: int
 ) -> Iterator[tuple[int, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -110,13 +133,34 @@ def _parquet_rows(
     number = 0
     wanted = sorted({column.partition(".")[0] for column in columns})
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, buffer_size=PARQUET_BUFFER_BYTES) as file:
             names = file.schema_arrow.names
             if len(set(names)) != len(names):
                 raise VerificationError(f"{path}: a column stands twice")
             for batch in file.iter_batches(batch_rows, columns=wanted):
-                for values in batch.to_pylist():
+                for values in _values(batch, name, number):
                     number += 1
                     yield number, values
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise VerificationError(f"{path} after row {number}: damaged Parquet: {error}") from None
+        what = " ".join(str(error).split())
+        raise VerificationError(f"{path} after row {number}: damaged Parquet: {what}") from None
+
+
+def _values(batch: Any, name: str, before: int) -> list[Any]:
+    """The rows of a Parquet batch that follows ``before`` rows of the file."""
+    try:
+        return batch.to_pylist()
+    except (ValueError, OverflowError):
+        for row in range(batch.num_rows):
+            for column in batch.schema.names:
+                _check_cell(batch.column(column)[row], f"{name}#{before + row + 1}", column)
+        raise
+
+
+def _check_cell(cell: Any, key: str, column: str) -> None:
+    try:
+        cell.as_py()
+    except UnicodeDecodeError as error:
+        raise VerificationError(f"{key}: column {column} is not UTF-8: {error}") from None
+    except (ValueError, OverflowError) as error:
+        raise VerificationError(f"{key}: column {column} is out of range: {error}") from None

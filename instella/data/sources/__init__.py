@@ -14,7 +14,14 @@ from instella.recipe.settings import Source
 Say = Callable[[str], None]
 
 
-def fetch(source: Source, folder: Path, downloads: Path, recipe_folder: Path, say: Say) -> None:
+def fetch(
+    source: Source,
+    folder: Path,
+    downloads: Path,
+    recipe_folder: Path,
+    say: Say,
+    name: str | None = None,
+) -> None:
     """Put the files of ``source`` under ``folder``.
 
     Args:
@@ -23,6 +30,7 @@ def fetch(source: Source, folder: Path, downloads: Path, recipe_folder: Path, sa
         downloads: folder where archives stay once fetched; made when missing.
         recipe_folder: folder that the path of a ``file`` source is relative to.
         say: takes a line of progress.
+        name: of the source in the recipe, for messages.
 
     Raises:
         BadUse: the recipe lacks a pin or asks for something the kind does not have.
@@ -35,6 +43,6 @@ def fetch(source: Source, folder: Path, downloads: Path, recipe_folder: Path, sa
     elif source.kind == "file":
         file.fetch(source, folder, recipe_folder)
     elif source.kind == "hub":
-        hub.fetch(source, folder, downloads, recipe_folder, say)
+        hub.fetch(source, folder, downloads, recipe_folder, say, name)
     else:
         raise BadUse(f"source kind {source.kind!r}: not one of package, generated, file, hub")

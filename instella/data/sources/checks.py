@@ -1,10 +1,7 @@
-"""What every kind of source checks: pins, hashes, and that one stage fetches at a time."""
+"""What every kind of source checks: pins, hashes and places."""
 
-import fcntl
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from instella.canonical import sha256_file
@@ -26,6 +23,23 @@ def check_hex(value: str, digits: int, what: str) -> str:
     if len(value) != digits or not set(value) <= HEX_DIGITS:
         raise BadUse(f"{what} {value!r}: need {digits} lower-case hex digits")
     return value
+
+
+def beside(recipe_folder: Path, name: str, what: str) -> Path:
+    """The path of a file that a recipe names, in the recipe's folder whatever links lie there.
+
+    Args:
+        recipe_folder: folder of the recipe file.
+        name: relative path.
+        what: names it in the error.
+
+    Raises:
+        BadUse: it leads out of the folder.
+    """
+    path = recipe_folder / name
+    if Path(name).is_absolute() or not path.resolve().is_relative_to(recipe_folder.resolve()):
+        raise BadUse(f"{what} {name!r} leads out of the recipe's folder; keep the file in there")
+    return path
 
 
 def check_hash(path: Path, expected: str, downloads: Path) -> None:
@@ -54,12 +68,3 @@ def copy_file(path: Path, target: Path) -> None:
     """Copy verified bytes into a source's folder, making the folders on the way."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, target)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``path``, so that two stages do not fetch the same thing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from instella.canonical import sha256_file
-from instella.data.sources.checks import check_hex, copy_file, require
+from instella.data.sources.checks import beside, check_hex, copy_file, require
 from instella.errors import BadUse, VerificationError
 from instella.recipe.settings import Source
 
@@ -12,15 +12,13 @@ def fetch(source: Source, folder: Path, recipe_folder: Path) -> None:
     """Copy the file under its own name; its SHA-256 must be the recipe's.
 
     Raises:
-        BadUse: an absolute path, or no such file.
+        BadUse: a path that leads out of the recipe's folder, or no such file.
         VerificationError: other bytes than pinned (the file is left alone: it is the user's).
     """
     require(source, "path", "sha256")
     assert source.path is not None and source.sha256 is not None
     check_hex(source.sha256, 64, "sha256")
-    if Path(source.path).is_absolute():
-        raise BadUse(f"{source.path}: give the path relative to the recipe's folder")
-    path = recipe_folder / source.path
+    path = beside(recipe_folder, source.path, "path")
     if not path.is_file():
         raise BadUse(f"{path}: no such file; correct the source's path in the recipe")
     target = folder / path.name

@@ -1,137 +1,76 @@
-"""Source kind ``hub``: files of a Hugging Face repository at one commit.
+"""Source kind ``hub``: files of a Hugging Face repository at one commit, as a lock names them."""
 
-A lock file lists every file with its SHA-256 and size. The hub's client does not notice
-a body of the right length with other content, so each file is hashed here before use.
-Files already fetched and verified need no network.
-"""
-
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from instella.canonical import read_json, sha256_file
-from instella.data.member_names import check_name, matching
-from instella.data.sources.checks import (
-    check_hash,
-    check_hex,
-    copy_file,
-    locked,
-    quarantine,
-    require,
-)
+from instella.data.sources.checks import beside, check_hex, require
+from instella.data.sources.hub_download import fetch_repository
+from instella.data.sources.hub_lock import Lock, LockedFile, read_lock
 from instella.errors import BadUse, VerificationError
 from instella.recipe.settings import Source
 
-# The client retries HEAD and API requests on 503, but not the GET of a file.
-RETRY_AFTER_SECONDS = (1.0, 2.0, 4.0, 8.0)
-RETRY_STATUS = (429, 500, 502, 503, 504)
+Say = Callable[[str], None]
 
 
 def fetch(
-    source: Source, folder: Path, downloads: Path, recipe_folder: Path, say: Callable[[str], None]
-) -> None:
-    """Download the wanted files, verify each against the lock, copy them to ``folder``.
+    source: Source,
+    folder: Path | None,
+    downloads: Path,
+    recipe_folder: Path,
+    say: Say,
+    name: str | None = None,
+) -> dict[str, LockedFile]:
+    """Fetch the wanted files, verify each against the lock, copy them to ``folder``.
+
+    Args:
+        source: with repository, revision, lock and patterns of files.
+        folder: existing folder; None: the files stay in ``downloads`` and no more.
+        downloads: folder that keeps what was fetched.
+        recipe_folder: folder that the lock's path is relative to.
+        say: takes lines of progress.
+        name: of the source in the recipe, for messages.
+
+    Returns:
+        the wanted files, sorted by path.
 
     Raises:
-        BadUse: no revision or no lock is pinned.
+        BadUse: no revision or no lock is pinned, or the two do not belong together.
         VerificationError: a file that cannot be had, or whose bytes differ from the lock.
     """
+    lock = source_lock(source, recipe_folder, name)
+    names = fetch_repository(lock, folder, downloads, say, source.files or ("*",))
+    return {path: lock.files[path] for path in names}
+
+
+def source_lock(source: Source, recipe_folder: Path, name: str | None = None) -> Lock:
+    """The lock that a source names, checked against the source's own pins."""
     require(source, "repository")
+    what = name or str(source.repository)
+    first = f"run `instella data lock {what}` first"
     if source.revision is None:
-        raise BadUse(
-            f"{source.repository}: no revision is pinned; put the commit (40 hex digits, "
-            "from the repository's history) into revision, and a lock file into lock"
-        )
-    check_hex(source.revision, 40, f"{source.repository}: revision")
-    lock = _read_lock(source, recipe_folder)
-    names = matching(lock, source.files or ("*",), f"{source.repository} (lock {source.lock})")
-    owner_name = check_name(str(source.repository), "repository").replace("/", "--")
-    cache = downloads / "hub" / f"{source.repository_type}s--{owner_name}" / source.revision
-    with locked(cache.with_name(f"{source.revision}.lock")):
-        for name in names:
-            path = cache / name
-            if not _is_verified(path, lock[name], say):
-                say(f"fetching {source.repository}/{name}")
-                _download(source, name, cache)
-                _verify(path, lock[name])
-            copy_file(path, folder / name)
-
-
-def _read_lock(source: Source, recipe_folder: Path) -> dict[str, dict[str, Any]]:
-    """``{file: {"sha256": 64 hex digits, "size": bytes}}``, checked."""
+        raise BadUse(f"{what}: no revision of {source.repository} is pinned; {first}")
+    check_hex(source.revision, 40, f"{what}: revision")
     if source.lock is None:
-        raise BadUse(
-            f"{source.repository}: no lock file is named; write one as JSON "
-            '{file: {"sha256": ..., "size": ...}} and name it in lock'
-        )
-    path = recipe_folder / source.lock
+        raise BadUse(f"{what}: no lock of {source.repository} is named; {first}")
+    path = beside(recipe_folder, source.lock, f"{what}: lock")
     if not path.is_file():
-        raise BadUse(f"{path}: no such lock file; correct lock of {source.repository}")
-    lock = read_json(path)
-    if not isinstance(lock, dict) or not lock:
-        raise VerificationError(f"{path}: need an object with one entry a file")
-    for name, entry in lock.items():
-        check_name(name, str(path))
-        if not isinstance(entry, dict) or set(entry) != {"sha256", "size"}:
-            raise VerificationError(f"{path}: {name}: need sha256 and size, nothing else")
-        if type(entry["size"]) is not int or not isinstance(entry["sha256"], str):
-            raise VerificationError(f"{path}: {name}: size must be a number, sha256 text")
-        check_hex(entry["sha256"], 64, f"{path}: {name}: sha256")
-    return lock
-
-
-def _is_verified(path: Path, entry: dict[str, Any], say: Callable[[str], None]) -> bool:
-    if not path.exists():
-        return False
-    if path.stat().st_size == entry["size"] and sha256_file(path) == entry["sha256"]:
-        return True
-    say(
-        f"{path.name}: not the pinned bytes, fetching again; kept as {quarantine(path, path.parent)}"
-    )
-    return False
-
-
-def _verify(path: Path, entry: dict[str, Any]) -> None:
-    size = path.stat().st_size
-    if size != entry["size"]:
-        bad = quarantine(path, path.parent)
+        raise BadUse(f"{what}: {path}: no such lock file; {first}")
+    lock = read_lock(path)
+    if (lock.repository, lock.repository_type) != (source.repository, source.repository_type):
         raise VerificationError(
-            f"{path.name}: {size} bytes, the lock expects {entry['size']}; kept as {bad}"
+            f"{path}: locks the {lock.repository_type} {lock.repository}, source {what} is the "
+            f"{source.repository_type} {source.repository}; name its own lock"
         )
-    check_hash(path, entry["sha256"], path.parent)
-
-
-def _download(source: Source, name: str, cache: Path) -> None:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError, XetDownloadError
-    from huggingface_hub.utils import disable_progress_bars
-
-    disable_progress_bars()
-    for wait in (*RETRY_AFTER_SECONDS, None):
-        try:
-            hf_hub_download(
-                repo_id=str(source.repository),
-                filename=name,
-                repo_type=source.repository_type,
-                revision=source.revision,
-                local_dir=cache,
-            )
-            return
-        except HfHubHTTPError as error:
-            if wait is None or error.response.status_code not in RETRY_STATUS:
-                raise _failed(source, name, error) from None
-        except (HTTPError, OSError, XetDownloadError) as error:
-            raise _failed(source, name, error) from None
-        time.sleep(wait)
-
-
-def _failed(source: Source, name: str, error: Exception) -> VerificationError:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = lines[0] if lines else type(error).__name__
-    endpoint = os.environ.get("HF_ENDPOINT", "the default endpoint")
-    return VerificationError(
-        f"cannot fetch {source.repository}/{name}: {reason} ({endpoint}); check the network, "
-        "HF_ENDPOINT, HF_HUB_OFFLINE and, for a gated repository, HF_TOKEN"
-    )
+    if "*" not in lock.patterns and not set(source.files or ("*",)) <= set(lock.patterns):
+        # A file that was not listed would be missing without a word.
+        raise VerificationError(
+            f"{path}: lists only files that match {' '.join(lock.patterns)}, source {what} wants "
+            f"{' '.join(source.files or ('*',))}; run `instella data lock {what} --revision "
+            f"{source.revision}`"
+        )
+    if lock.commit != source.revision:
+        raise VerificationError(
+            f"{path}: locks commit {lock.commit}, source {what} pins {source.revision}; make "
+            f"them the same, or run `instella data lock {what} --revision {source.revision}`"
+        )
+    return lock

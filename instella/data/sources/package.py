@@ -12,9 +12,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from instella.artifacts.locks import hold
 from instella.canonical import sha256_file
 from instella.data.sources.archive import extract
-from instella.data.sources.checks import check_hash, check_hex, locked, quarantine, require
+from instella.data.sources.checks import check_hash, check_hex, quarantine, require
 from instella.errors import BadUse, VerificationError
 from instella.recipe.settings import Source
 
@@ -45,7 +46,7 @@ def _archive(source: Source, downloads: Path, say: Callable[[str], None]) -> Pat
         if not form.fullmatch(value):
             raise BadUse(f"source of kind package: {value!r} is not a name, version or wheel")
     path = downloads / archive
-    with locked(downloads / f"{archive}.lock"):
+    with hold(downloads / f"{archive}.lock"):
         if path.exists() and sha256_file(path) == expected:
             return path
         say(f"fetching {archive}")

@@ -1,0 +1,1 @@
+"""Checks of finished runs by somebody who trusts nothing, and where two runs part."""

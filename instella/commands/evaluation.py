@@ -1,0 +1,137 @@
+"""``instella evaluation suites|reconcile|difference|overlap|ttt``."""
+
+import argparse
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from instella.commands import evaluation_ttt
+from instella.commands.common import add_parser, json_line
+from instella.errors import BadUse
+from instella.recipe.published import Published, read_published
+from instella.recipe.reader import read_placement, read_recipe
+from instella.recipe.settings import Recipe
+
+
+def register(subparsers: Any) -> None:
+    """Add ``evaluation`` with its actions to the command line."""
+    parser = subparsers.add_parser("evaluation", help="protocols, published scores, TTT-Bench")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    suites = add_parser(actions, "suites", "print the published protocols and what is unknown")
+    suites.set_defaults(run=run_suites)
+    reconcile = add_parser(actions, "reconcile", "set every published score beside ours")
+    reconcile.add_argument(
+        "--scores", type=Path, metavar="FILE.json",
+        help="figures that another harness measured; they go before the run's",
+    )  # fmt: skip
+    reconcile.add_argument(
+        "--overlap", type=Path, metavar="FILE.json",
+        help="what `instella evaluation overlap --json` printed; adds it to the table",
+    )  # fmt: skip
+    reconcile.set_defaults(run=run_reconcile)
+    for action in (suites, reconcile):
+        action.add_argument(
+            "--published", type=Path, metavar="FOLDER",
+            help="published folder (default: the one that the recipe names)",
+        )  # fmt: skip
+        action.add_argument("--json", action="store_true", help="as one JSON object")
+    difference = add_parser(actions, "difference", "left minus right on the same items")
+    difference.add_argument("left", type=Path, metavar="LEFT.jsonl", help="records of a set")
+    difference.add_argument("right", type=Path, metavar="RIGHT.jsonl", help="of another checkpoint")
+    difference.add_argument("metric", metavar="METRIC", help="a figure that both have")
+    difference.set_defaults(run=run_difference)
+    overlap = add_parser(
+        actions, "overlap", "held-out items in what was trained on, exact and near duplicates"
+    )
+    overlap.add_argument("--json", action="store_true", help="as one JSON object, for reconcile")
+    overlap.set_defaults(run=run_overlap)
+    evaluation_ttt.register(actions)
+
+
+def run_overlap(args: argparse.Namespace) -> int:
+    """Print how many held-out items the training data hold; see ``evaluation_overlap.run``."""
+    # it loads torch, which other commands spare
+    from instella.commands.evaluation_overlap import run
+
+    return run(args)
+
+
+def run_suites(args: argparse.Namespace) -> int:
+    """Print each task with its protocol; one line for each fault, and 2."""
+    from instella.evaluation.suites import faults, read_suites, unknowns
+
+    _, published, folder = _published(args)
+    suites = read_suites(folder)
+    found = faults(suites, published)
+    if found:
+        raise BadUse(f"{folder}: {'; '.join(found)}")
+    if args.json:
+        print(json_line({name: asdict(suite) for name, suite in suites.items()}))
+        return 0
+    for name, suite in suites.items():
+        print(f"{name}: {suite.harness} @{suite.commit}, table {suite.table}; {suite.note}")
+        for benchmark, task in suite.tasks.items():
+            missing = unknowns(suite, task)
+            said = f"; unknown: {', '.join(missing)}" if missing else ""
+            print(f"  {benchmark}: {task.task}, {task.shots}-shot, {task.metric}, "
+                  f"{task.dataset}, {task.split}, {task.items} items{said}")  # fmt: skip
+    return 0
+
+
+def run_reconcile(args: argparse.Namespace) -> int:
+    """Print the reconciliation as Markdown or one JSON object."""
+    from instella.evaluation.ours import of_file, of_run, read_measured, read_overlap
+    from instella.evaluation.reconcile import Reconciliation
+    from instella.evaluation.reconcile_table import markdown, plain
+    from instella.evaluation.suites import read_suites
+
+    recipe, published, folder = _published(args)
+    measured = read_measured(folder)
+    placement = read_placement(args.config, results=args.results)
+    overlap = read_overlap(args.overlap) if args.overlap else {}
+    ours = of_run(Path(placement.results) / recipe.name, measured, published.results, overlap)
+    foreign = ""
+    if recipe.published is None:
+        foreign = f"recipe {recipe.name} is not the published one"
+    if args.scores is not None:
+        ours |= of_file(args.scores)
+    rows = Reconciliation(published, read_suites(folder), measured, ours, foreign).rows()
+    print(
+        json_line(plain(rows)) if args.json else markdown(rows), end="" if not args.json else "\n"
+    )
+    return 0
+
+
+def run_difference(args: argparse.Namespace) -> int:
+    """Print the paired difference with its normal interval."""
+    from instella.evaluation.compare import paired_difference
+    from instella.evaluation.records import samples
+
+    sides = []
+    for path in (args.left, args.right):
+        records = evaluation_ttt.records_of(path)
+        for record in records:
+            figures = record.get("figures")
+            if not isinstance(figures, dict) or not {"key", "cluster"} <= set(record):
+                raise BadUse(f"{path}: holds no records of an evaluation; give NAME.jsonl of one")
+            if args.metric not in figures:
+                raise BadUse(f"{path}: no figure {args.metric}; it has {', '.join(figures)}")
+        sides.append(samples(records, args.metric))
+    found = paired_difference(*sides)
+    low, high = found.interval()
+    print(f"{args.metric} {found.value:+.4f} [{low:+.4f}, {high:+.4f}], {found.items} items in "
+          f"{found.clusters} clusters")  # fmt: skip
+    return 0
+
+
+def _published(args: argparse.Namespace) -> tuple[Recipe, Published, Path]:
+    """The recipe, what is published, and the folder of it."""
+    path = Path(read_placement(args.config, recipe=args.recipe_file).recipe)
+    recipe = read_recipe(path)
+    named = recipe if args.published is None else replace(
+        recipe, published=str(args.published.resolve())
+    )  # fmt: skip
+    published = read_published(named, path)
+    if published is None or named.published is None:
+        raise BadUse(f"{path}: names no published scores; add --published recipes/published")
+    return recipe, published, path.parent / named.published

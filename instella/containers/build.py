@@ -1,0 +1,134 @@
+"""Builds the images for CPUs: Debian packages below, Python packages of a lock above.
+
+They hold no code of the project, which is mounted when a stage runs. ``cpu-verl`` is ``cpu``
+with one layer more, in a folder of its own: verl needs other versions than the stages do.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from instella.artifacts.identity import lock_file
+from instella.containers import debian, layers, policy, sbom, wheelhouse
+from instella.containers.images import CPU, FOLDER, Image, archive_path, made_of, require_lock
+from instella.containers.layers import Layer
+from instella.errors import KitError
+
+ENVIRONMENT = {"LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/bin:/bin"}
+LINKS = {"usr/local/bin/python3": "/usr/bin/python3.11"}
+DEBIAN_LOCK = FOLDER / CPU / "debian.lock"
+EXTRA_SITE = "opt/verl"
+# Of the building machine, of its apt, or of the moment of the build.
+_DROPPED = re.compile(
+    r"(dev|var/cache|var/lib/apt|var/log|etc/apt|tmp|run)/.+"
+    r"|etc/(hostname|hosts|resolv\.conf|machine-id|passwd-|shadow-|group-|gshadow-)"
+    r"|var/lib/dpkg/.*-old|var/lib/dbus/machine-id|usr/local/bin/python3"
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A built image, its archive and its list of parts (CycloneDX JSON)."""
+
+    image: Image
+    archive: Path
+    parts: Path
+
+
+def build(
+    name: str,
+    downloads: Path,
+    folder: Path,
+    say: Callable[[str], None],
+) -> Result:
+    """Build from the locks alone; equal locks give equal digests anywhere.
+
+    Args:
+        name: one of ``images.CPU_IMAGES``.
+        downloads: fetched packages are kept below it.
+        folder: gets archive and list of parts.
+        say: progress lines.
+
+    Raises:
+        KitError: a package cannot be had, or a tool failed.
+        VerificationError: other bytes than the lock's, or what ``policy`` forbids.
+    """
+    policy.require_rules(name)
+    lock = debian.read_debian_lock(DEBIAN_LOCK)
+    locks = [lock_file()] if name == CPU else [lock_file(), require_lock(name)]
+    folder.mkdir(parents=True, exist_ok=True)
+    say("fetching packages that are not there yet")
+    debian.fetch(lock, downloads / "debian")
+    for item in locks:
+        wheelhouse.fetch(item, downloads / "wheels")
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as text:
+        place = Path(text)
+        os.chmod(place, 0o755)
+        made = _layers(lock, locks, downloads, place, say)
+        say("writing the archive, and looking for secrets in it")
+        return _finish(name, made, lock, locks, place, folder)
+
+
+def _layers(
+    lock: debian.DebianLock,
+    locks: list[Path],
+    downloads: Path,
+    place: Path,
+    say: Callable[[str], None],
+) -> tuple[Layer, ...]:
+    root = place / "root"
+    say("installing Debian packages")
+    debian.build_root(lock, downloads / "debian", place / "root.tar")
+    _unpack(place / "root.tar", root)
+    made = [layers.root_layer(place / "root.tar", place / "lower.tar", lock.epoch, _is_dropped)]
+    nothing: dict[str, str] = {}
+    targets = ((wheelhouse.SITE, "upper.tar", LINKS), (EXTRA_SITE, "extra.tar", nothing))
+    for item, (prefix, file, links) in zip(locks, targets, strict=False):
+        site = place / "site"
+        say(f"installing Python packages of {item.name}")
+        wheelhouse.install(item, downloads / "wheels", site, lock.epoch)
+        say("compiling Python packages")
+        wheelhouse.compile_packages(root, site, f"/{prefix}", len(os.sched_getaffinity(0)))
+        made.append(layers.folder_layer(site, prefix, place / file, lock.epoch, links))
+        shutil.rmtree(site)
+    # Before the archive, which needs the room.
+    shutil.rmtree(root)
+    return tuple(made)
+
+
+def _finish(
+    name: str,
+    made: tuple[Layer, ...],
+    lock: debian.DebianLock,
+    locks: list[Path],
+    place: Path,
+    folder: Path,
+) -> Result:
+    unnamed = place / "archive.tar"
+    built = layers.write_archive(made, ENVIRONMENT, f"instella/{name}", lock.epoch, unnamed)
+    # Its name is in whatever took down where it was built.
+    policy.require_clean(unnamed, (place.name,))
+    digests = tuple(layer.digest for layer in built.layers)
+    image = Image(name, None, None, built.manifest, built.config, digests, made_of(name))
+    archive = archive_path(folder, image)
+    parts = archive.with_suffix(".cdx.json")
+    os.replace(unnamed, archive)
+    parts.write_bytes(sbom.cyclonedx(image, lock, locks))
+    return Result(image, archive, parts)
+
+
+def _is_dropped(name: str) -> bool:
+    return _DROPPED.fullmatch(name) is not None
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    folder.mkdir()
+    words = ["tar", "-xf", str(archive), "-C", str(folder), "--exclude=./dev/*", "--no-same-owner"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise KitError(f"tar: {done.stderr[-300:]}")

@@ -1,0 +1,96 @@
+"""Locks of the Python packages that an image adds to its base.
+
+``requirements.in`` names them, and ``build.in`` what builds the packages that come as source.
+Comments say for which Python, which packages the base already
+has (``run.lock``: all of that lock, in its versions), and which need other versions than
+``run.lock`` has; all others are taken from there, so that images differ as little as can be. The
+last kind is taken without its dependencies, because one of those comes as source only, which
+pip does not resolve for another Python:
+
+    # python 3.12
+    # base torch triton
+    # free transformers
+    # alone hydra-core==1.3.2 omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from instella.errors import BadUse, KitError
+from instella.wheels import locked_hashes, normal_name
+
+_HEAD = "# Made by `instella image lock NAME --packages` from the .in file beside it.\n"
+_PLATFORMS = tuple(
+    f"--platform=manylinux{version}_x86_64" for version in ("_2_28", "_2_17", "2014")
+)
+
+
+def resolve(source: Path, run_lock: Path) -> None:
+    """Write the lock beside a ``.in`` file: exact versions with SHA-256.
+
+    Args:
+        source: ``requirements.in`` or ``build.in`` of an image.
+        run_lock: constrains versions, but for what the base brings.
+
+    Raises:
+        BadUse: no Python version in ``source``.
+        KitError: pip finds no set of versions.
+    """
+    text = source.read_text(encoding="utf-8")
+    python = _comment(text, "python")
+    if len(python) != 1:
+        raise BadUse(f"{source}: no line '# python 3.N'")
+    base, free = _comment(text, "base"), _comment(text, "free")
+    locked = {name: version for name, (version, _) in locked_hashes(run_lock).items()}
+    lines = []
+    versions = {**locked, **dict.fromkeys(base | free, "")}
+    platform = [f"--python-version={python.pop()}", "--implementation=cp", *_PLATFORMS]
+    found = _report(["--only-binary=:all:", "--requirement", str(source)], platform, versions)
+    alone = sorted(_comment(text, "alone"))
+    found += _report(["--no-deps", *alone], platform, {}) if alone else []
+    for item in found:
+        name, version = normal_name(item["metadata"]["name"]), item["metadata"]["version"]
+        digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
+        has = name in base or ("run.lock" in base and locked.get(name) == version)
+        if not has and not _comes_with(name):
+            lines.append(f"{name}=={version} --hash=sha256:{digest}\n")
+    source.with_suffix(".lock").write_text(_HEAD + "".join(sorted(lines)), encoding="utf-8")
+
+
+def _comment(text: str, word: str) -> set[str]:
+    found = re.search(rf"^# {word} (.+)$", text, re.MULTILINE)
+    return set(found[1].split()) if found else set()
+
+
+def _comes_with(name: str) -> bool:
+    """What only torch of another kind asks for."""
+    return name.startswith(("nvidia-", "cuda-"))
+
+
+def _report(
+    wanted: Sequence[str], platform: Sequence[str], versions: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """What pip would install; ``versions`` constrains, an empty one does not."""
+    with tempfile.TemporaryDirectory() as place:
+        constraints, report = Path(place, "constraints.txt"), Path(place, "report.json")
+        kept = [f"{name}=={version}\n" for name, version in versions.items() if version]
+        constraints.write_text("".join(kept), encoding="utf-8")
+        command = [
+            sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--dry-run",
+            "--disable-pip-version-check", "--ignore-installed", *platform,
+            f"--target={place}/site", "--report", str(report), "--constraint", str(constraints),
+            *wanted,
+        ]  # fmt: skip
+        environment = {**os.environ, "PIP_CONSTRAINT": os.devnull}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            raise KitError(f"pip: {' '.join(lines)[:600] or done.stderr[-300:]}")
+        return list(json.loads(report.read_bytes())["install"])

@@ -1,0 +1,1 @@
+"""TTT-Bench: four games on small boards, their solvers, new positions, and a grader."""

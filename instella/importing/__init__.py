@@ -1,0 +1,1 @@
+"""Takes a published checkpoint in as the artifact of a stage: copies, checks, records."""

@@ -1,0 +1,1 @@
+"""What a recipe costs, from its settings alone: pure arithmetic without torch."""

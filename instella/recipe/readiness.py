@@ -1,0 +1,52 @@
+"""What a whole run would miss, told before anything is fetched or computed."""
+
+from pathlib import Path
+
+from instella.errors import BadUse
+from instella.recipe.graph import build_graph
+from instella.recipe.settings import Recipe
+
+# Numerics classes of the engines that the kit has; the others can be read and planned.
+ENGINES = ("portable-x86", "native-cpu")
+MAX_NAMED = 3
+
+
+def require_ready(recipe: Recipe, recipe_file: Path) -> None:
+    """Every source is pinned and there is an engine for the recipe's numerics class.
+
+    Raises:
+        BadUse: all that is missing, in one line.
+    """
+    missing = [*_unpinned(recipe, recipe_file.parent), *_without_engine(recipe)]
+    if missing:
+        raise BadUse(
+            f"{recipe_file}: this recipe can be read, checked, planned and dry-run (-n) but not "
+            f"run: {'; '.join(missing)}"
+        )
+
+
+def _unpinned(recipe: Recipe, folder: Path) -> list[str]:
+    graph = build_graph(recipe)
+    names = [
+        name
+        for name, source in recipe.sources.items()
+        if source.kind == "hub"
+        and f"source_{name}" in graph
+        and (source.revision is None or source.lock is None or not (folder / source.lock).is_file())
+    ]
+    if not names:
+        return []
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return [
+        f"{len(names)} hub sources have no revision or no lock file "
+        f"({', '.join(names[:MAX_NAMED])}{more}; `instella data lock NAME` makes one)"
+    ]
+
+
+def _without_engine(recipe: Recipe) -> list[str]:
+    if recipe.numerics in ENGINES:
+        return []
+    return [
+        f"numerics class {recipe.numerics} needs GPUs and an engine for them, and this kit runs "
+        f"networks on CPUs only ({' or '.join(ENGINES)})"
+    ]

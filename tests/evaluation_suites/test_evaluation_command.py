@@ -1,0 +1,113 @@
+"""``instella evaluation``: what it prints, and one line for each fault."""
+
+import json
+from pathlib import Path
+
+import pytest
+from suites_helpers import FOLDER, RECIPE, ROOT
+
+from instella.canonical import write_jsonl
+from instella.cli import main
+
+PLACE = ["--config", str(ROOT / "config.yaml")]
+
+
+@pytest.fixture
+def said(capsys):
+    def run(*arguments, code=0):
+        assert main([*PLACE, "evaluation", *map(str, arguments)]) == code
+        printed = capsys.readouterr()
+        return printed.err if code else printed.out
+
+    return run
+
+
+def test_suites_are_printed(said):
+    text = said("suites", "--recipe", RECIPE)
+    assert "  ARC-Easy: arc_easy::olmo1, 0-shot, acc_uncond, " in text
+    assert len(text.splitlines()) == 4 + 32
+    assert json.loads(said("suites", "--recipe", RECIPE, "--json"))["instruct"]["tasks"]["IFEval"][
+        "items"
+    ] == 541  # fmt: skip
+
+
+def test_a_recipe_without_publications_needs_a_folder(said, tmp_path):
+    tiny = ROOT / "recipes" / "tiny.yaml"
+    assert "add --published recipes/published" in said("reconcile", "--recipe", tiny, code=2)
+    places = ("--recipe", tiny, "--results", tmp_path)
+    text = said("reconcile", *places, "--published", FOLDER)
+    assert "304 published scores: 304 not comparable." in text
+
+
+def test_scores_of_a_file_stand_in_the_table(said, tmp_path):
+    scores = tmp_path / "scores.json"
+    figure = {"table": "instruct", "model": "amd/Instella-3B-SFT", "benchmark": "IFEval"}
+    scores.write_text(json.dumps([figure | {"value": 70.0, "error": 1.0}]))
+    options = ("--recipe", RECIPE, "--results", tmp_path, "--scores", scores)
+    rows = json.loads(said("reconcile", *options, "--json"))["rows"]
+    (row,) = (row for row in rows if row["ours"])
+    assert (row["benchmark"], row["published"], row["verdict"]["word"]) == (
+        "IFEval",
+        66.17,
+        "consistent",
+    )
+    scores.write_text("[{}]")
+    assert "entry 0: table has to be text" in said("reconcile", *options, code=2)
+
+
+def test_positions_are_made_checked_and_scored(said, tmp_path: Path):
+    rows = [json.loads(line) for line in said("ttt", "make", "dTTT", "--count", 10).splitlines()]
+    assert len({row["key"] for row in rows}) == 10
+    items, records = tmp_path / "items.jsonl", tmp_path / "records.jsonl"
+    write_jsonl(items, rows)
+    assert "10 of 10 agree" in said("ttt", "check", "dTTT", items)
+    everything = "\\boxed{ABCDEFGHIJKLMNO}"
+    right = [{"key": row["key"], "samples": [f"\\boxed{{{row['answer']}}}", everything]}
+             for row in rows]  # fmt: skip
+    write_jsonl(records, right)
+    assert said("ttt", "score", records, items).startswith("pass@1 0.5000 [0.5000, 0.5000], 10")
+    published = said("ttt", "score", records, items, "--rule", "published")
+    assert published.startswith("pass@1 1.0000")
+    more = said("ttt", "make", "dTTT", "--count", 10, "--avoid", items)
+    assert not {row["key"] for row in rows} & {json.loads(x)["key"] for x in more.splitlines()}
+
+
+def test_gold_that_the_rule_does_not_give_is_shown(said, tmp_path, capsys):
+    items = tmp_path / "items.jsonl"
+    write_jsonl(items, [{"game": "oTTT", "moves": "ADBE", "answer": "F"}])
+    assert main([*PLACE, "evaluation", "ttt", "check", "oTTT", str(items)]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("ADBE: gold F, rule C (win)\n") and "0 of 1 agree" in text
+
+
+def records(path, values):
+    rows = [{"key": str(n), "cluster": str(n), "figures": {"acc": [v, 1.0]}}
+            for n, v in enumerate(values)]  # fmt: skip
+    write_jsonl(path, rows)
+    return path
+
+
+def test_a_paired_difference_is_printed(said, tmp_path):
+    left = records(tmp_path / "left.jsonl", [1.0, 1.0, 0.0, 0.0, 1.0])
+    right = records(tmp_path / "right.jsonl", [0.0, 1.0, 0.0, 1.0, 0.0])
+    text = said("difference", left, right, "acc")
+    assert text == "acc +0.2000 [-0.5334, +0.9334], 5 items in 5 clusters\n"
+    assert "no figure loss; it has acc" in said("difference", left, right, "loss", code=2)
+    (tmp_path / "rows.jsonl").write_text('{"key":"a"}\n')
+    line = said("difference", left, tmp_path / "rows.jsonl", "acc", code=2)
+    assert "holds no records of an evaluation" in line
+    fewer = records(tmp_path / "fewer.jsonl", [1.0, 0.0])
+    assert "hold different items: 2" in said("difference", left, fewer, "acc", code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("ttt", "make", "xTTT"), "choose one of oTTT, dTTT, cTTT, sTTT"),
+        (("ttt", "check", "oTTT", "none.parquet"), "give a readable file"),
+        (("ttt", "score", "none.jsonl", "none.jsonl"), "give a readable .jsonl file"),
+    ],
+)
+def test_faults_are_one_line(said, arguments, text):
+    line = said(*arguments, code=2)
+    assert text in line and line.count("\n") == 1

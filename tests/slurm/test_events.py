@@ -1,0 +1,188 @@
+"""What happens on clusters, to a stage of two nodes with two ranks each: the same bytes after it.
+
+They take minutes, and two of the events happen in ``test_nano.py`` too, so they need
+``INSTELLA_SOAK=1``.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from slurm_cluster import Cluster
+from slurm_helpers import (
+    STAGE,
+    ClusterRun,
+    run_on,
+    started_on,
+    wait_for_steps,
+    wait_until,
+)
+
+from instella.prove.processes import kit
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("INSTELLA_SOAK"), reason="takes minutes: INSTELLA_SOAK=1"
+)
+
+
+@pytest.fixture
+def long(trained: ClusterRun, cluster: Cluster) -> Iterator[tuple[ClusterRun, str]]:
+    """The run with enough steps to be disturbed in, and the content it makes undisturbed."""
+    yield from _variant(trained, cluster, epochs=5)
+
+
+@pytest.fixture
+def longer(trained: ClusterRun, cluster: Cluster) -> Iterator[tuple[ClusterRun, str]]:
+    """The run with steps for longer than SLURM takes to give a node up."""
+    yield from _variant(trained, cluster, epochs=30)
+
+
+@pytest.fixture
+def short(trained: ClusterRun, cluster: Cluster) -> Iterator[tuple[ClusterRun, str]]:
+    """The run with three steps."""
+    yield from _variant(trained, cluster, max_steps=3, schedule={"kind": "constant"})
+
+
+def _variant(run: ClusterRun, cluster: Cluster, **changes: Any) -> Iterator[tuple[ClusterRun, str]]:
+    before = run.recipe_file.read_bytes()
+    run.edit_recipe(lambda recipe: recipe["stages"][STAGE]["training"].update(changes))
+    done = kit(run.folder, "--cores", "2", run.target)
+    assert done.code == 0, done.err
+    content = run.content()
+    run.again()
+    yield run, content
+    run.recipe_file.write_bytes(before)
+    run.set_site()
+    cluster.end_jobs()
+
+
+def test_a_job_whose_time_ends_goes_on_in_the_next(
+    short: tuple[ClusterRun, str], cluster: Cluster
+) -> None:
+    """Each job has time for one step only, and no attempt of Snakemake is used up."""
+    run, content = short
+    run.set_site(stop_seconds=3600)
+    done = run_on(cluster, run, "--retries", "0", run.target)
+    assert done.code == 0, done.err + run.said()
+    assert run.content() == content
+    assert "resumed after step 2\n" in run.said()
+    assert "Restarts=2 " in cluster.command("scontrol", "show", "job", _job_of(run))
+
+
+def _job_of(run: ClusterRun) -> str:
+    """Number of the job that the stage told last; Snakemake clears the log for each job."""
+    return re.findall(r"4 ranks on 2 nodes of job (\d+)", run.said())[-1]
+
+
+def test_preemption(long: tuple[ClusterRun, str], cluster: Cluster) -> None:
+    run, content = long
+    with started_on(cluster, run, "--retries", "0", run.target) as started:
+        wait_for_steps(run, started)
+        cluster.command(
+            "sbatch", "--partition", "urgent", "--nodes", "4", "--exclusive", "--output",
+            "/dev/null", "--wrap", "sleep 2",
+        )  # fmt: skip
+        started.wait()
+    assert run.content() == content
+    assert "resumed after step" in run.said()
+    assert "Restarts=1 " in cluster.command("scontrol", "show", "job", _job_of(run))
+
+
+def _jobs(cluster: Cluster) -> list[str]:
+    return cluster.command("squeue", "--noheader", "--format", "%A").split()
+
+
+def test_torchrun_starts_the_ranks(short: tuple[ClusterRun, str], cluster: Cluster) -> None:
+    run, content = short
+    done = run_on(cluster, run, "--retries", "0", run.target, config=["launcher=torchrun"])
+    assert done.code == 0, done.err + run.said()
+    assert run.content() == content
+    assert "4 ranks on 2 nodes" in run.said()
+
+
+def _is_rank(words: list[str]) -> bool:
+    return words[:1] == [sys.executable] and words[-1] == "--from-srun"
+
+
+def test_a_rank_that_dies_ends_the_attempt(long: tuple[ClusterRun, str], cluster: Cluster) -> None:
+    """The others end, and the next attempt goes on."""
+    run, content = long
+    with started_on(cluster, run, "--retries", "1", run.target) as started:
+        wait_for_steps(run, started)
+        ranks = [item for item in psutil.process_iter() if _is_rank(item.cmdline())]
+        assert len(ranks) == 4
+        ranks[-1].kill()
+        text = started.wait()
+    assert "Trying to restart job" in text
+    assert run.content() == content
+
+
+def test_scancel(long: tuple[ClusterRun, str], cluster: Cluster) -> None:
+    """A cancelled job is not requeued by itself; Snakemake's next attempt goes on from it."""
+    run, content = long
+    with started_on(cluster, run, "--retries", "1", run.target) as started:
+        wait_for_steps(run, started)
+        cluster.command("scancel", *_jobs(cluster))
+        text = started.wait()
+    assert "Trying to restart job" in text
+    assert run.content() == content
+    assert "resumed after step" in run.said()
+
+
+def test_snakemake_killed(long: tuple[ClusterRun, str], cluster: Cluster) -> None:
+    run, content = long
+    with started_on(cluster, run, run.target) as started:
+        wait_for_steps(run, started)
+    assert len(_jobs(cluster)) == 1
+    done = run_on(cluster, run, run.target)
+    assert done.code == 0, done.err
+    assert "is left from an earlier run; ended, it goes on in a new job" in done.err
+    assert run.content() == content
+    assert "resumed after step" in run.said()
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_a_node_is_lost(longer: tuple[ClusterRun, str], cluster: Cluster, node: str) -> None:
+    """n1 holds the stage's own process and rank 0, n2 two more ranks, which live on a while."""
+    run, content = longer
+    with started_on(cluster, run, "--retries", "0", run.target) as started:
+        wait_for_steps(run, started)
+        cluster.kill_node(node)
+        wait_until(lambda: f"{node} down" in " ".join(cluster.states()), "lost node", started)
+        started.wait()
+    # Not before: a node that comes back with the job's old processes is drained.
+    cluster.start_node(node)
+    assert run.content() == content
+    assert "resumed after step" in run.said()
+
+
+def test_a_full_disk(long: tuple[ClusterRun, str], cluster: Cluster, tmp_path: Path) -> None:
+    """One line, and after space is made the run goes on."""
+    run, content = long
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a small file system")
+    try:
+        subprocess.run(["cp", "-a", str(run.store), str(place / "store")], check=True)
+        free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+        ballast = place / "ballast"
+        ballast.write_bytes(bytes(free - 300_000))
+        words, config = ("--retries", "0", run.target), [f"store={place}/store"]
+        done = run_on(cluster, run, *words, config=config)
+        assert done.code != 0
+        assert "the disk is full; free some space and run it again" in run.said(), run.said()
+        ballast.unlink()
+        done = run_on(cluster, run, *words, config=config)
+        assert done.code == 0, done.err
+        assert run.content() == content
+    finally:
+        cluster.end_jobs()
+        subprocess.run(["umount", str(place)], check=True)
