@@ -1,6 +1,5 @@
 """A whole run goes to another place by the command line and comes back."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from run_helpers import Run
 
 from instella.artifacts.foresee import foresee
 from instella.artifacts.identity import Toolchain, identity_key
-from instella.artifacts.manifest import Manifest, parse_manifest
+from instella.artifacts.manifest import Manifest
 from instella.artifacts.store import Store
 from instella.artifacts.store_verify import verify
 from instella.prove.processes import instella
@@ -19,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 def test_results_go_elsewhere_and_come_back(nano_copy: Run, tmp_path: Path) -> None:
     there = tmp_path / "a place"
-    url = f"file://{tmp_path}/a%20place"
+    url = there.as_uri()
     graph, count = nano_copy.graph(), len(nano_copy.graph())
     done = instella(nano_copy.folder, "store", "push", url)
     assert done.code == 0 and f"pushed: {count} stages" in done.out, done.err
@@ -45,9 +44,7 @@ def test_results_go_elsewhere_and_come_back(nano_copy: Run, tmp_path: Path) -> N
     done = instella(nano_copy.folder, "store", "pull", url)
     assert done.code == 4 and "recorded beside the recipe" in done.out, done.out + done.err
     assert f"pulled: {count - 1} stages" in done.out
-    assert parse_manifest(forged.to_bytes(), "").content not in json.dumps(
-        [path.read_text() for path in (nano_copy.store / "actions").iterdir()]
-    )
+    assert not (nano_copy.store / "actions" / key).exists()
 
 
 def test_a_place_without_results_and_wrong_places(nano_copy: Run, tmp_path: Path) -> None:
@@ -56,7 +53,7 @@ def test_a_place_without_results_and_wrong_places(nano_copy: Run, tmp_path: Path
         assert done.code == code and word in done.err, done.err
 
     (tmp_path / "empty").mkdir()
-    fails(2, "is the store itself", "push", f"file://{nano_copy.store}")
+    fails(2, "is the store itself", "push", nano_copy.store.absolute().as_uri())
     fails(2, "not a place", "pull", "ftp://me:never-seen@host/x")
     fails(2, "no stage of recipe nano has this name", "pull", f"file://{tmp_path}", "sftt")
     shutil.rmtree(nano_copy.store)
