@@ -25,6 +25,7 @@ from instella.commands import (
     prove,
     recipe,
     run,
+    statement,
     store,
 )
 from instella.errors import ERROR_PREFIX, KitError
@@ -41,6 +42,7 @@ COMMANDS = (
     image,
     importing,
     prove,
+    statement,
     store,
 )
 
