@@ -165,7 +165,9 @@ def _first_difference(expected: Any, found: Any, place: str) -> str | None:
     if isinstance(expected, dict) and isinstance(found, dict) and set(expected) == set(found):
         pairs = [(expected[key], found[key], f"{place}.{key}") for key in sorted(expected)]
     elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        pairs = [(*pair, f"{place}[{i}]") for i, pair in enumerate(zip(expected, found, strict=True))]
+        pairs = [
+            (*pair, f"{place}[{i}]") for i, pair in enumerate(zip(expected, found, strict=True))
+        ]
     elif expected == found:
         return None
     else:
