@@ -22,7 +22,7 @@ from instella.audit.verify import verify
 from instella.canonical import write_json
 from instella.commands.common import Project, add_parser, load_project
 from instella.containers.images import image_name
-from instella.errors import BadUse, Incomplete
+from instella.errors import BadUse, Incomplete, VerificationError
 from instella.progress import Reporter
 from instella.prove.recorded import Compared, Recorded, comparison, recipe_hash
 from instella.wheels import assert_wheels
@@ -157,10 +157,14 @@ def _statements(project: Project, key: Path | None, notes: list[str]) -> list[Fa
     from instella.statements.keys import read_public
 
     public = read_public(key)
+    if not folder.is_dir():
+        return [Fault("(run)", "statement", STATEMENTS, "signed statements", "nothing")]
     try:
         refused = refusals(finished(project), public)
     except Incomplete:
         return []
+    except VerificationError as error:
+        return [Fault("(run)", "statement", STATEMENTS, "what can be stated", str(error))]
     return [
         Fault("(run)", "statement", f"{STATEMENTS}/{name}", "a good signed statement", text)
         for name, text in refused

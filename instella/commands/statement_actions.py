@@ -115,6 +115,8 @@ def run_check(args: argparse.Namespace) -> int:
     """Say what a proof proves; VerificationError if it proves nothing, or not of this file."""
     proved = proofs.check(args.proof, read_public(args.key))
     what = f"{proved.stage}/{proved.path}"
+    if args.file is not None and not args.file.is_file():
+        raise BadUse(f"{args.file}: no such file; name the copy of {what}")
     if args.file is not None and sha256_file(args.file) != proved.sha256:
         raise VerificationError(f"{args.file}: not {what}, whose sha256 is {proved.sha256}")
     if proved.line is not None:

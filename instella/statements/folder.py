@@ -18,7 +18,7 @@ from instella.artifacts.manifest import Manifest
 from instella.artifacts.places import STATEMENTS
 from instella.artifacts.store import Store
 from instella.canonical import json_bytes, parse_json, sha256_bytes
-from instella.errors import VerificationError
+from instella.errors import BadUse, VerificationError
 from instella.recipe.graph import Stage
 from instella.statements import predicates
 from instella.statements.envelope import bundle, envelope, open_file, pae
@@ -28,6 +28,7 @@ from instella.statements.tree import leaves, read_whole, tree_of
 
 RUN_FILE = "run.intoto.jsonl"
 SUFFIX, MODEL_SUFFIX = ".intoto.jsonl", ".sig"
+FOLDERS = ("provenance", "scores", "models")
 MAX_SHOWN = 80
 
 
@@ -117,7 +118,14 @@ def signed(stated: Mapping[str, bytes], signer: Signer) -> dict[str, bytes]:
 
 
 def write(run: Finished, files: Mapping[str, bytes]) -> None:
-    """Put statements into the run's folder; earlier ones that have no successor go."""
+    """Put statements into the run's folder; earlier ones that have no successor go.
+
+    Raises:
+        BadUse: a link or a file stands where one of the folders belongs.
+    """
+    for place in (run.folder, *(run.folder / name for name in FOLDERS)):
+        if place.is_symlink() or (place.exists() and not place.is_dir()):
+            raise BadUse(f"{place}: not a folder of the run's own; move it away")
     for name in sorted(set(present(run.folder)) - set(files)):
         (run.folder / name).unlink()
     for name, data in files.items():

@@ -52,7 +52,7 @@ def _dependencies(identity: Mapping[str, Any]) -> list[Value]:
     for name in ("code", "lock", "image"):
         value = identity.get(name)
         if value is not None:
-            found.append(_item(name, value.removeprefix("sha256:")))
+            found.append(_item(name, str(value).removeprefix("sha256:")))
     return sorted(found, key=lambda item: str(item["name"]))
 
 

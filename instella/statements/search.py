@@ -110,6 +110,8 @@ def stated(folder: Path) -> dict[str, bytes]:
     """Statements in a folder by name, each with its payload behind it, unverified."""
     found = {}
     for name in present(folder):
+        if not (folder / name).is_file():
+            continue  # a dead link or a pipe, which holds nothing
         data = (folder / name).read_bytes()
         found[f"{STATEMENTS}/{name}"] = data + _payload(data)
     return found

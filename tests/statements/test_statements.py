@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 
 from instella.artifacts.check import root
 from instella.canonical import json_bytes, sha256_file
+from instella.errors import BadUse
 from instella.statements import folder, keys
 from instella.statements.envelope import bundle, envelope, pae
 from instella.statements.folder import MODEL_SUFFIX, RUN_FILE, Finished
@@ -265,3 +267,13 @@ def test_an_old_statement_is_refused_for_new_bytes(
     text = refused["provenance/source_words.intoto.jsonl"]
     assert text.startswith("well signed, but of another run: predicate.buildDefinition.externalP")
     assert "models/sft.sig" not in refused  # its bytes do not depend on that change
+
+
+def test_nothing_is_written_through_a_link(copy: Finished, signer: Signer, tmp_path: Path) -> None:
+    files = folder.signed(folder.payloads(copy), signer)
+    shutil.rmtree(copy.folder / "models")
+    (tmp_path / "outside").mkdir()
+    (copy.folder / "models").symlink_to(tmp_path / "outside")
+    with pytest.raises(BadUse, match="models: not a folder of the run's own"):
+        folder.write(copy, files)
+    assert list((tmp_path / "outside").iterdir()) == []
