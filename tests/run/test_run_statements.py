@@ -32,6 +32,9 @@ def test_a_run_is_signed_verified_and_audited(nano_copy: Run, tmp_path: Path) ->
     inside = statement(run, "key", "store/key", code=2)
     assert "a private key must not lie in store" in inside.err
     statement(run, "key", key)
+    unsigned = instella(run.folder, "audit", "--key", f"{key}.pub")
+    assert unsigned.code == 1
+    assert "statement: statements: expected signed statements, found nothing" in unsigned.out
     said = statement(run, "sign", "--key", key).out
     before = {path: path.read_bytes() for path in run.results.rglob("statements/**/*.*")}
     assert said.startswith(f"signed: {len(before)} statements in ")
