@@ -26,6 +26,7 @@ from instella.commands import (
     prove,
     recipe,
     run,
+    statement,
     store,
 )
 from instella.errors import ERROR_PREFIX, KitError
@@ -43,6 +44,7 @@ COMMANDS = (
     image,
     importing,
     prove,
+    statement,
     store,
 )
 

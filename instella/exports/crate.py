@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from instella.artifacts.manifest import NAME
+from instella.artifacts.stamps import Stamps
 from instella.artifacts.store import describe
 from instella.canonical import json_bytes, sha256_file, write_bytes
 from instella.errors import Incomplete, VerificationError
@@ -61,11 +62,19 @@ def write_crate(run: Finished, folder: Path, project: Path) -> int:
         Incomplete: the journal of the last stage is missing, so that no date is known.
         VerificationError: the store does not hold what a manifest names.
     """
+    objects = {
+        run.store.object_path(entry.sha256): entry
+        for manifest in run.manifests.values()
+        for entry in manifest.files.values()
+    }
+    before = {path: (entry, path.lstat()) for path, entry in objects.items() if path.is_file()}
     _check_objects(run)
     for name, manifest in run.manifests.items():
         target = folder / ARTIFACTS / name
         run.store.place(manifest, target)
         write_bytes(target / NAME, manifest.to_bytes())
+    # A link changes a time of an object, which would be read again for that.
+    Stamps(run.store).renew(before)
     copies = {RECIPE: run.recipe_file, LOCK: project / "requirements" / "run.lock"}
     copies[WORKFLOW] = project / "Snakefile"
     for path in sorted((project / "workflow" / "rules").glob("*.smk")):

@@ -26,7 +26,7 @@ from instella.remotes.push import Push, Pushed
 from instella.remotes.remote import open_remote
 
 from .store_server import PASSWORD, USER, serving_store, store_files
-from .toy import Cut, Project, in_child, make_graph
+from .toy import Cut, Project, die_at, in_child, make_graph
 
 LARGE = 3 << 20
 
@@ -380,6 +380,39 @@ def test_a_killed_pull_goes_on(
         assert done.here == list(made.graph)
         assert [e.range for e in server.log if e.path == f"GET {name}"][-1] == f"bytes={held}-"
         assert_whole(other, made)
+
+
+@pytest.mark.parametrize("what", ["push", "pull"])
+def test_killed_at_any_change_of_the_file_system(
+    what: str, made: Project, other: Project, tmp_path: Path
+) -> None:
+    """Nothing half there is visible, no record lacks bytes, and the next call ends the work."""
+    url = f"file://{tmp_path}/there"
+    if what == "pull":
+        push(made, url)
+    target = Store(tmp_path / "there") if what == "push" else other.store
+    deaths = 0
+    for call in range(1, 400, 7):
+
+        def killed(call: int = call) -> None:
+            die_at(call)
+            push(made, url) if what == "push" else pull(other, url)
+
+        status = in_child(killed)
+        assert status in (0, -9)
+        for path in (target.root / "sha256").glob("*/*"):
+            assert sha256_bytes(path.read_bytes()) == path.name
+        for path in (target.root / "actions").glob("[!.]*"):
+            manifest = parse_manifest(path.read_bytes(), str(path))
+            assert target.examine_all(manifest.files.values()) == {}
+        if status == 0:
+            break
+        deaths += 1
+        # Most calls start from nothing; every third goes on from what the last one left.
+        if deaths % 3:
+            shutil.rmtree(target.root, ignore_errors=True)
+    assert status == 0 and deaths > 5
+    assert store_files(target.root) == store_files(made.store.root)
 
 
 def test_a_part_that_rotted_costs_one_more_download(made: Project, other: Project) -> None:
