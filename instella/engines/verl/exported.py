@@ -19,8 +19,10 @@ from safetensors import SafetensorError, safe_open
 from instella.canonical import read_json
 from instella.engines.verl.ask import PYTHON, ask
 from instella.errors import VerificationError
-from instella.network.folder import load_folder, save_folder
-from instella.network.shards import INDEX, SINGLE
+from instella.network.config import settings_of
+from instella.network.folder import save_folder
+from instella.network.network import Instella
+from instella.network.shards import INDEX, SINGLE, read_state
 
 ACTOR, COPY, FSDP = "actor", "huggingface", "fsdp_config.json"
 SHARDS = ("model", "optim", "extra_state")
@@ -54,7 +56,7 @@ def require_checkpoint(folder: Path) -> int:
         raise VerificationError(f"{path}: no such file; {folder.name} is no checkpoint of verl")
     found = read_json(path)
     ranks = found.get("world_size") if isinstance(found, dict) else None
-    if not isinstance(ranks, int) or not 1 <= ranks <= MAX_RANKS:
+    if type(ranks) is not int or not 1 <= ranks <= MAX_RANKS:
         raise VerificationError(f"{path}: world_size is {ranks!r}")
     wanted = [folder / ACTOR / COPY / "config.json", folder / "data.pt"]
     for rank in range(ranks):
@@ -84,15 +86,11 @@ def shapes_of(folder: Path) -> dict[str, Shape]:
 @contextmanager
 def _opened(folder: Path) -> Iterator[Mapping[str, Any]]:
     """Tensor's name to the open file that holds it."""
-    names = [SINGLE]
-    if (folder / INDEX).is_file():
-        places = read_json(folder / INDEX)["weight_map"]
-        names = sorted(set(places.values()))
     with ExitStack() as stack:
         found = {}
-        for name in names:
+        for name in _names(folder):
             path = folder / name
-            if path.parent != folder or not path.is_file():
+            if Path(name).name != name or not path.is_file():
                 raise VerificationError(f"{path}: no file of weights in this folder")
             try:
                 file = stack.enter_context(safe_open(path, framework="pt"))
@@ -100,6 +98,17 @@ def _opened(folder: Path) -> Iterator[Mapping[str, Any]]:
                 raise VerificationError(f"{path}: not a safetensors file: {error}") from None
             found.update(dict.fromkeys(file.keys(), file))
         yield found
+
+
+def _names(folder: Path) -> list[str]:
+    """Files of weights, as the index names them."""
+    if not (folder / INDEX).is_file():
+        return [SINGLE]
+    index = read_json(folder / INDEX)
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(item, str) for item in places.values()):
+        raise VerificationError(f"{folder / INDEX}: no object weight_map with names of files")
+    return sorted(set(places.values()))
 
 
 def differences(start: Mapping[str, Shape], made: Mapping[str, Shape]) -> list[str]:
@@ -140,9 +149,19 @@ def export(checkpoint: Path, start: Path, output: Path, python: Path = PYTHON) -
         if faults:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise VerificationError(f"{checkpoint}: {faults[0]}{more}")
-        network = load_folder(chosen, NUMERICS)
+        network = _network(chosen)
         save_folder(output, network, start, network.settings.max_position_embeddings)
     return len(expected)
+
+
+def _network(folder: Path) -> Instella:
+    """As ``load_folder``, without asking for the dtype: verl's copy calls itself bfloat16."""
+    settings = settings_of(read_json(folder / "config.json"), str(folder / "config.json"))
+    with torch.device("meta"):
+        network = Instella(settings, NUMERICS)
+    shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
+    network.load_state_dict(read_state(folder, shapes), assign=True)
+    return network
 
 
 def _compare_rounded(exact: Path, rounded: Path) -> None:

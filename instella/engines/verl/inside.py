@@ -11,18 +11,24 @@ from pathlib import Path
 from typing import Any
 
 
+def compose_words(words: list[str]) -> Any:
+    """verl's own configuration with overrides on top."""
+    from hydra import compose, initialize_config_module
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", overrides=words)
+
+
 def check(request: dict[str, Any]) -> dict[str, Any]:
     """Compose ``words`` over verl's own configuration, validate it, and give it back in full."""
-    from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=request["words"])
+    config = compose_words(request["words"])
     validate_config(config, need_reference_policy(config), need_critic(config))
     # Each makes an object of its part, which looks at names and types.
-    for part in ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "algorithm", "reward"):
+    for part in ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "algorithm"):
         omega_conf_to_dataclass(OmegaConf.select(config, part))
     resolved: Any = OmegaConf.to_container(config, resolve=False)
     del resolved["reward"]["reward_model"]["rollout"]["name"]
@@ -49,9 +55,9 @@ def merge(request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Serve one request."""
+    action = {"check": check, "merge": merge}[sys.argv[1]]
     import instella.engines.verl.model  # noqa: F401 (tells transformers of the model)
 
-    action = {"check": check, "merge": merge}[sys.argv[1]]
     reply = action(json.load(sys.stdin))
     print("\n" + json.dumps(reply), flush=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
+from transformers import AutoModelForCausalLM, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -140,14 +140,12 @@ class InstellaForCausalLM(PreTrainedModel, GenerationMixin):
             past_key_values=past_key_values,
             position_ids=position_ids,
         )
-        words = {**kwargs, "position_ids": position_ids}
-        seen: Any = Seen(mask, words)
+        seen: Any = Seen(mask, {**kwargs, "position_ids": position_ids})
         last = self.model.forward_embedded(x, position_ids, seen, past_key_values)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        return CausalLMOutputWithPast(
-            logits=self.lm_head(last[:, keep]), past_key_values=past_key_values
-        )
+        words = {"logits": self.lm_head(last[:, keep]), "past_key_values": past_key_values}
+        return CausalLMOutputWithPast(**words)
 
 
-AutoConfig.register(InstellaConfig.model_type, InstellaConfig)
-AutoModelForCausalLM.register(InstellaConfig, InstellaForCausalLM)
+# In place of the class that ``instella.model`` has just registered with the same configuration.
+AutoModelForCausalLM.register(InstellaConfig, InstellaForCausalLM, exist_ok=True)

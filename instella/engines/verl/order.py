@@ -30,12 +30,9 @@ class OrderedReplayBuffer(ReplayBuffer):
         rows = tq.kv_batch_get(
             keys=batch.keys, partition_id=partition_id, select_fields=["index", "responses"]
         )
-        places = [
-            (int(index), response.tolist(), key)
-            for index, response, key in zip(
-                rows["index"], list(rows["responses"]), batch.keys, strict=True
-            )
-        ]
+        responses = [response.tolist() for response in rows["responses"].unbind()]
+        indices = [int(index) for index in rows["index"]]
+        places = list(zip(indices, responses, batch.keys, strict=True))
         order = sorted(range(len(places)), key=places.__getitem__)
         batch.keys[:] = [batch.keys[number] for number in order]
         batch.tags[:] = [batch.tags[number] for number in order]

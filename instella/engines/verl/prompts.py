@@ -39,7 +39,7 @@ BEFORE = END_OF_TEXT + role_tag("user")
 AFTER = "\n" + role_tag("assistant")
 ROWS_AT_ONCE = 8192
 
-Template = Callable[[Sequence[Mapping[str, str]]], list[int]]
+Template = Callable[[list[dict[str, str]]], list[int]]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def template_of(folder: Path) -> Template:
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
-    def ids(messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def ids(messages: list[dict[str, str]]) -> list[int]:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         found: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
         return found
