@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from instella.artifacts.manifest import read_manifest
 from instella.canonical import read_jsonl
 from instella.commands.common import Project, add_parser, load_project
 
@@ -13,7 +12,7 @@ from instella.commands.common import Project, add_parser, load_project
 from instella.engines.verl.configuration import TRAIN, VALIDATION, Place, policy
 from instella.engines.verl.launch import render
 from instella.engines.verl.options import read_options
-from instella.errors import BadUse, Incomplete
+from instella.errors import BadUse
 
 
 def register(subparsers: Any) -> None:
@@ -57,12 +56,14 @@ def run_render(args: argparse.Namespace) -> int:
     Raises:
         BadUse: the folder is there, or verl cannot do what the settings say.
         Incomplete: the stage's inputs have no result yet.
+        VerificationError: a file of theirs differs from its manifest.
     """
     project = load_project(args)
     place = _place(project, args.stage, args.output.absolute())
     made = render(project.recipe, args.stage, read_options(args.options), place)
     if not args.without_data:
-        _require(project, args.stage)
+        _problem_sets(project, args.stage)
+        _verified(project, *project.stage(args.stage).inputs.values(), "heldout")
     _make(args.output)
     made.write(args.output)
     print(f"{args.output}: {', '.join(sorted(made.files))}")
@@ -100,7 +101,7 @@ def run_export(args: argparse.Namespace) -> int:
 
     project = load_project(args)
     start = project.workspace.results / policy(project.recipe, args.stage).init
-    _result(project, start.name)
+    _verified(project, start.name)
     _make(args.output)
     count = export(args.checkpoint, start, args.output, args.python or PYTHON)
     print(f"{args.output}: {count} tensors, as in {start.name}")
@@ -116,17 +117,13 @@ def _place(project: Project, stage: str, folder: Path) -> Place:
     return Place(folder, start, hardware.nodes.get(stage, 1), hardware.accelerators_per_node)
 
 
-def _require(project: Project, stage: str) -> None:
-    for name in (*project.stage(stage).inputs.values(), "heldout"):
-        _result(project, name)
+def _verified(project: Project, *stages: str) -> None:
+    """Each stage has a result of the recipe's settings, and its files are those of its manifest."""
+    from instella.commands.seen import Run
 
-
-def _result(project: Project, name: str) -> Path:
-    path = project.workspace.manifest(name)
-    if not path.is_file():
-        raise Incomplete(f"{name}: has no result yet; run the recipe up to it")
-    read_manifest(path)
-    return path.parent
+    run = Run(project)
+    for name in stages:
+        run.verified(name)
 
 
 def _make(folder: Path) -> None:
@@ -147,10 +144,22 @@ def _write_data(project: Project, stage: str, output: Path) -> tuple[int, int]:
     questions = prompts.read_questions(tokens, load(start), prompts.template_of(start))
     order = prompts.order_of(chosen, len(questions))
     trained = prompts.write_training(output / TRAIN, questions, order)
-    names = [
-        name for name in recipe.evaluation.suites.get(stage, ())
-        if recipe.evaluation.sets[name].kind == "problem"
-    ]  # fmt: skip
+    names = _problem_sets(project, stage)
     sets = {name: read_jsonl(results / "heldout" / f"{name}.jsonl") for name in names}
     validated = prompts.write_validation(output / VALIDATION, sets, recipe.prompt_suffix)
     return trained, validated
+
+
+def _problem_sets(project: Project, stage: str) -> list[str]:
+    """Held-out sets of problems on which the stage is measured.
+
+    Raises:
+        BadUse: there is none.
+    """
+    evaluation = project.recipe.evaluation
+    names = [
+        name for name in evaluation.suites.get(stage, ()) if evaluation.sets[name].kind == "problem"
+    ]
+    if not names:
+        raise BadUse(f"evaluation.suites.{stage}: verl wants a set of problems to validate on")
+    return names

@@ -13,6 +13,12 @@ GRADED = [
     ("3", r"\boxed{3"),
     ("3", r"\boxed{\boxed{3}}"),
     ("7", r"\boxed{9^{9^{9^{9}}}}"),
+    # By computer algebra, whose parser has another ANTLR in verl's environment.
+    (r"\frac{\sqrt{3}}{2}+x^2", r"\boxed{x^2 + \frac{\sqrt3}{2}}"),
+    (r"\sqrt{8}", r"\boxed{2\sqrt{2}}"),
+    (r"\sqrt{8}", r"\boxed{3\sqrt{2}}"),
+    (r"(-\infty, 2) \cup (3, 5]", r"\boxed{(3, 5] \cup (-\infty, 2)}"),
+    (r"y = 2x+3", r"\boxed{2x-y=-3}"),
     ("7", ""),
     ("x", r"\boxed{" + "{" * 60 + "x" + "}" * 60 + "}"),
 ]

@@ -18,6 +18,7 @@ from instella.engines.verl.options import SET_BY_VERL, VLLM_ARGUMENTS, Options, 
 from instella.engines.verl.prompts import order_of, read_questions, template_of
 from instella.errors import BadUse, VerificationError
 from instella.recipe.settings import Recipe
+from instella.wheels import locked_hashes
 
 GOLDEN = Path(__file__).with_name("golden")
 NODES = {"grpo1": 2, "grpo2": 4, "grpo3": 4}
@@ -41,6 +42,51 @@ def test_the_script_is_one_that_bash_reads(full: Recipe) -> None:
             ["bash", "-n"], input=made.files["run.sh"] + made.files["environment.sh"], text=True
         )
         assert done.returncode == 0
+
+
+# Ray's command on the first node: what stands behind ``--``; or a Ray that did not start.
+SRUN = """#!/bin/bash
+while [ "$1" != -- ]; do echo "$1" >>words; shift; done
+shift
+[ -e broken ] || "$@"
+exit 0
+"""
+PYTHON = """#!/bin/bash
+printf '%s\\n' "$@" >trained
+exit "$(cat status)"
+"""
+
+
+@pytest.mark.parametrize(("status", "ray_starts"), [(0, True), (1, True), (0, False)])
+def test_the_script_fails_where_verl_did_not_run_to_its_end(
+    full: Recipe, tmp_path: Path, status: int, ray_starts: bool
+) -> None:
+    """With stand-ins for SLURM's commands and Python."""
+    folder, tools = tmp_path / "a folder", tmp_path / "tools"
+    folder.mkdir()
+    tools.mkdir()
+    made = render(full, "grpo1", Options(), replace(place("grpo1"), folder=folder))
+    made.write(folder)
+    for name, text in (("srun", SRUN), ("scontrol", "#!/bin/sh\necho node7\n"), ("py", PYTHON)):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    (folder / "status").write_text(str(status))
+    (folder / "finished").touch()
+    if not ray_starts:
+        (folder / "broken").touch()
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "PYTHON": "py"}
+    script = str(folder / "run.sh")
+    outside = subprocess.run([script], env=environment, capture_output=True, text=True)
+    assert outside.returncode and "inside a SLURM job of 2 nodes" in outside.stderr
+    environment["SLURM_JOB_NODELIST"] = "node[7-8]"
+    done = subprocess.run([script], env=environment, capture_output=True, text=True)
+    assert (done.returncode == 0) == (status == 0 and ray_starts), done.stderr
+    words = (folder / "words").read_text().split()
+    assert words[words.index("--address") + 1] == "node7:6379"
+    if ray_starts:
+        trained = (folder / "trained").read_text().splitlines()
+        assert trained[:2] == ["-m", "verl.trainer.main_ppo"]
+        assert trained[2:] == (folder / "overrides.txt").read_text().splitlines()
 
 
 def test_overrides_say_what_the_settings_say(full: Recipe) -> None:
@@ -111,6 +157,14 @@ def test_the_environment_leaves_the_accelerators_to_ray(full: Recipe) -> None:
     options = Options(environment={"ROCR_VISIBLE_DEVICES": "0"})
     with pytest.raises(BadUse, match="leave it out"):
         render(full, "grpo1", options, place("grpo1"))
+
+
+def test_grading_has_the_same_packages_in_both_environments() -> None:
+    """But for ANTLR's runtime, of which hydra wants an older one."""
+    here = locked_hashes(ROOT / "requirements" / "run.lock")
+    there = locked_hashes(ROOT / "requirements" / "environments" / "verl.lock")
+    for name in ("latex2sympy2-extended", "math-verify", "mpmath", "sympy", "torch"):
+        assert there[name][0] == here[name][0], name
 
 
 def test_rows_are_those_of_the_kits_own_order(

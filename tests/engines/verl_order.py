@@ -48,7 +48,7 @@ def steps(buffer: OrderedReplayBuffer) -> dict[str, Any]:
     )
     found = [
         [int(index), response.tolist()]
-        for index, response in zip(rows["index"].tolist(), rows["responses"].unbind(), strict=True)
+        for index, response in zip(rows["index"], rows["responses"].unbind(), strict=True)
     ]
     lengths = [tag["seq_len"] for tag in batch.tags]
     tq.kv_clear(keys=batch.keys, partition_id="train")
