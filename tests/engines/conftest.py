@@ -1,6 +1,7 @@
 """verl in an environment of its own, a small model, and what verl says about both, asked once."""
 
 import json
+import os
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from instella.recipe.settings import Model, Recipe, Tokenizer
 
 ROOT = Path(__file__).parents[2]
 STAGES = ("grpo1", "grpo2", "grpo3")
+SOAK = bool(os.environ.get("INSTELLA_SOAK"))
 SETUP_SECONDS = 1800
 CHECK_SECONDS = 900
 SUFFIX = r"Let's think step by step and output the final answer within \boxed{}."

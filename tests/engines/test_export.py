@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import CHECK_SECONDS, quiet_environment
+from conftest import CHECK_SECONDS, ROOT, SOAK, quiet_environment
 from safetensors.torch import load_file, save_file
 
 from instella.canonical import read_json, write_json
+from instella.cli import main
 from instella.engines.verl.ask import ask
 from instella.engines.verl.exported import (
     Shape,
@@ -56,6 +57,7 @@ def test_shards_become_the_folder_that_verl_trained(
     )
 
 
+@pytest.mark.skipif(not SOAK, reason="another half minute: INSTELLA_SOAK=1")
 def test_a_start_in_bfloat16_gets_what_verls_merger_makes(
     trained: Path, start: Path, verl_python: Path, tmp_path: Path
 ) -> None:
@@ -118,3 +120,15 @@ def test_what_verl_says_against_a_request_is_one_line(verl_python: Path, tmp_pat
     with pytest.raises(KitError, match="verl refuses: KeyError: 'nothing'") as error:
         ask("nothing", {}, verl_python)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(
+    not SOAK, reason="what test_verl_agrees checks, by the command: INSTELLA_SOAK=1"
+)
+def test_the_command_lets_verl_check_a_stage(
+    verl_python: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recipe = str(ROOT / "recipes" / "instella-3b.yaml")
+    words = ["--config", str(ROOT / "config.yaml"), "--recipe", recipe, "engines", "check", "grpo2"]
+    assert main([*words, "--python", str(verl_python)]) == 0
+    assert capfd.readouterr().out.startswith("grpo2: good: verl 0.9.1 takes ")

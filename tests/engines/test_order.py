@@ -1,13 +1,15 @@
-"""The replay buffer over a real TransferQueue and Ray on this machine."""
+"""The replay buffer over a real TransferQueue and Ray on this machine; with ``INSTELLA_SOAK=1``."""
 
 import json
 import os
 import subprocess
 from pathlib import Path
 
-from conftest import CHECK_SECONDS, quiet_environment
+import pytest
+from conftest import CHECK_SECONDS, SOAK, quiet_environment
 
 
+@pytest.mark.skipif(not SOAK, reason="starts Ray, which takes a minute: INSTELLA_SOAK=1")
 def test_a_step_stands_in_the_order_of_the_data(verl_python: Path, tmp_path: Path) -> None:
     """Responses of one prompt beside each other; one that is missing ends the run."""
     script = str(Path(__file__).with_name("verl_order.py"))

@@ -55,9 +55,9 @@ class Question:
 def template_of(folder: Path) -> Template:
     """What the tokenizer of a checkpoint makes of a conversation, as verl calls it."""
     # Takes seconds to load, which no other command needs.
-    from transformers import AutoTokenizer
+    from transformers import PreTrainedTokenizerFast
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
 
     def ids(messages: list[dict[str, str]]) -> list[int]:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
