@@ -79,7 +79,8 @@ def run_check(args: argparse.Namespace) -> int:
     """Compose and validate the configuration with verl itself; print one line."""
     from instella.engines.verl import VERSION
     from instella.engines.verl.ask import PYTHON, ask
-    from instella.engines.verl.configuration import as_words, overrides
+    from instella.engines.verl.configuration import overrides
+    from instella.engines.verl.words import as_words
 
     project = load_project(args)
     place = _place(project, args.stage, Path("/rendered") / args.stage)

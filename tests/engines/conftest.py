@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from instella.canonical import write_jsonl
 from instella.data.chat import CHAT_TEMPLATE, prompt_ids, with_suffix
 from instella.data.tokenizer import Encoder, load, train_bpe, write_folder
-from instella.engines.verl.configuration import Place, as_words, overrides
+from instella.engines.verl.configuration import Place, overrides
+from instella.engines.verl.launch import VARIABLES
 from instella.engines.verl.options import Options
 from instella.engines.verl.prompts import (
     order_of,
@@ -24,6 +25,7 @@ from instella.engines.verl.prompts import (
     write_training,
     write_validation,
 )
+from instella.engines.verl.words import as_words
 from instella.network.folder import save_folder
 from instella.network.network import Instella
 from instella.recipe.reader import read_recipe
@@ -179,4 +181,6 @@ def quiet_environment() -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        # As rendered: importing verl then tells transformers of the model.
+        "VERL_USE_EXTERNAL_MODULES": VARIABLES["VERL_USE_EXTERNAL_MODULES"],
     }

@@ -12,10 +12,11 @@ from conftest import QUESTIONS, ROOT, STAGES, SUFFIX
 from instella.canonical import read_jsonl, write_jsonl
 from instella.cli import main
 from instella.data.tokenizer import Encoder
-from instella.engines.verl.configuration import Place, as_words, overrides
+from instella.engines.verl.configuration import Place, overrides
 from instella.engines.verl.launch import render
 from instella.engines.verl.options import SET_BY_VERL, VLLM_ARGUMENTS, Options, read_options
 from instella.engines.verl.prompts import order_of, read_questions, template_of
+from instella.engines.verl.words import as_words
 from instella.errors import BadUse, VerificationError
 from instella.recipe.settings import Recipe
 from instella.wheels import locked_hashes

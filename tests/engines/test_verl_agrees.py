@@ -78,6 +78,15 @@ def test_what_verl_would_overlook_is_said_where_it_looks(answers: Answers, stage
     assert said("trainer.v1.sampler.custom_sampler.path") == f"pkg://{ORDER_MODULE}"
 
 
+def test_every_worker_knows_the_model(answers: Answers) -> None:
+    """The position limit is that of the longest rows on the way to the stage, as in the kit."""
+    assert answers.said["model"] == {
+        "architectures": ["InstellaForCausalLM"],
+        "positions": 32768,
+        "attention": "flash_attention_2",
+    }
+
+
 # Data.
 
 

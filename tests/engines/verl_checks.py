@@ -34,7 +34,6 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-import instella.engines.verl.model  # noqa: F401 (tells transformers of the model)
 from instella.engines.verl.inside import check, compose_words
 
 
@@ -49,6 +48,16 @@ def configurations(request: dict[str, Any]) -> dict[str, Any]:
     typo = "+actor_rollout_ref.rollout.engine_kwargs.vllm.enforce_eagr=true"
     check({"words": [*request["words"]["grpo1"], typo]})
     return {"stages": stages, "wrong_name": wrong, "typo_below_engine_kwargs": "accepted"}
+
+
+def model_settings(config: Any) -> dict[str, Any]:
+    """What every worker makes of the model's part, which loads its module too."""
+    made = omega_conf_to_dataclass(config.actor_rollout_ref.model)
+    return {
+        "architectures": made.architectures,
+        "positions": made.hf_config.max_position_embeddings,
+        "attention": made.hf_config._attn_implementation,
+    }
 
 
 def data(config: Any, tokenizer: Any, request: dict[str, Any]) -> dict[str, Any]:
@@ -210,6 +219,7 @@ def main() -> None:
     asyncio.set_event_loop(asyncio.new_event_loop())
     answers = {
         **configurations(request),
+        "model": model_settings(config),
         "data": data(config, tokenizer, request),
         "rewards": rewards(config, tokenizer, request),
     }

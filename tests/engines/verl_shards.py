@@ -20,8 +20,6 @@ from verl.utils import hf_tokenizer
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.fsdp_utils import apply_fsdp2
 
-import instella.engines.verl.model  # noqa: F401 (tells transformers of the model)
-
 RANKS = 2
 CONTENTS = ["model", "optimizer", "extra", "hf_model"]
 

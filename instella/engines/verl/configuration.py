@@ -4,9 +4,6 @@ An override without ``+`` must name what verl's own configuration has, so hydra 
 misspelt name. What cannot be said to verl is refused here.
 """
 
-import json
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +17,6 @@ REWARD_MODULE = "instella.engines.verl.reward"
 ORDER_MODULE = "instella.engines.verl.order"
 TRAIN, VALIDATION = "train.parquet", "validation.parquet"
 CHECKPOINTS, METRICS = "checkpoints", "metrics.jsonl"
-
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 Overrides = dict[str, Any]
 """Dotted name, with a leading ``+`` where verl has no such key, to a plain value."""
@@ -314,27 +309,3 @@ def _trainer(
         "trainer.default_local_dir": str(place.folder / CHECKPOINTS),
         "trainer.max_actor_ckpt_to_keep": options.keep_checkpoints,
     }
-
-
-def as_words(chosen: Mapping[str, Any]) -> list[str]:
-    """Overrides as hydra reads them on its command line."""
-    return [f"{name}={_word(value)}" for name, value in chosen.items()]
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, str):
-        return _quoted(value)
-    if isinstance(value, list):
-        return f"[{','.join(_word(item) for item in value)}]"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{name}:{_word(item)}" for name, item in value.items()) + "}"
-    return json.dumps(value)
-
-
-def _quoted(text: str) -> str:
-    """Text for hydra's grammar: what is more than a plain word stands in quotes."""
-    if _PLAIN.fullmatch(text) and text.lower() not in ("null", "true", "false", "nan", "inf"):
-        return text
-    if "\\" in text or "${" in text or "\n" in text:
-        raise BadUse(f"{text!r}: hydra's words cannot hold this; take another name or path")
-    return "'" + text.replace("'", "\\'") + "'"

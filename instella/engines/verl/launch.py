@@ -10,10 +10,10 @@ from instella.engines.verl.configuration import (
     METRICS,
     MODEL_MODULE,
     Place,
-    as_words,
     overrides,
 )
 from instella.engines.verl.options import Options
+from instella.engines.verl.words import as_words
 from instella.errors import BadUse
 from instella.recipe.settings import Recipe
 
