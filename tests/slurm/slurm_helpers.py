@@ -13,7 +13,7 @@ from typing import IO, Any
 import yaml
 from slurm_cluster import Cluster
 
-from instella.prove.copies import clone
+from instella.prove.copies import PROJECT, clone
 from instella.prove.finished import RecipeRun
 from instella.prove.processes import Finished, kill_tree, kit, start
 
@@ -70,6 +70,8 @@ class ClusterRun(RecipeRun):
 def new_run(folder: Path) -> ClusterRun:
     """A clone in which nano's first training stage takes two nodes."""
     run = ClusterRun(clone(folder, NANO), "nano")
+    # Snakemake with its executor, as ./kit test has set it up.
+    (folder / ".venvs").symlink_to(PROJECT / ".venvs")
     run.edit_recipe(lambda recipe: recipe.update(hardware=HARDWARE))
     run.set_site()
     return run
