@@ -31,8 +31,8 @@ def in_jobs(
     def run(job: Job) -> None:
         over = threading.Event()
         moment = allocation.end - stop_seconds
-        watch = threading.Thread(target=_watch, args=(job, allocation, moment, over), daemon=True)
-        watch.start()
+        what = (job, allocation, moment, kept(job.scratch), over)
+        threading.Thread(target=_watch, args=what, daemon=True).start()
         try:
             function(job)
         finally:
@@ -41,10 +41,11 @@ def in_jobs(
     return run
 
 
-def _watch(job: Job, allocation: Allocation, moment: float, over: threading.Event) -> None:
-    started = time.time()
+def _watch(
+    job: Job, allocation: Allocation, moment: float, before: set[str], over: threading.Event
+) -> None:
     while not over.wait(POLL_SECONDS):
-        if time.time() >= moment and has_kept(job.scratch, started):
+        if time.time() >= moment and not kept(job.scratch) <= before:
             try:
                 queue_again(allocation, job.report, Stopped("the time of its job ends"))
             except Stopped as error:
@@ -52,7 +53,6 @@ def _watch(job: Job, allocation: Allocation, moment: float, over: threading.Even
                 return
 
 
-def has_kept(scratch: Path, since: float) -> bool:
-    """Whether a unit was finished after a moment; its last file is ``NUMBER.json``."""
-    found = (scratch / "units").glob("[0-9]*.json")
-    return any(path.stat().st_mtime >= since for path in found)
+def kept(scratch: Path) -> set[str]:
+    """Units that are finished, by the name of their last file."""
+    return {path.name for path in (scratch / "units").glob("[0-9]*.json")}

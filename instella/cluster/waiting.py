@@ -28,8 +28,8 @@ AT_WORK = ("RUNNING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING")
 QUEUED = ("PENDING", "SUSPENDED")
 # Reasons of squeue that only another booking, or an administrator, ends.
 UNFIT_REASON = re.compile(
-    r"Partition(Time|Node)Limit|BadConstraints|DependencyNeverSatisfied|Invalid\w+"
-    r"|\w*MaxWall\w*|\w+PerJobLimit|\w+NotAllowed"
+    r"PartitionTimeLimit|BadConstraints|DependencyNeverSatisfied|Invalid(Account|QOS)"
+    r"|\w+MaxWall\w+|\w+PerJob(Limit)?|\w+NotAllowed"
 )
 # What SLURM does after a node was lost and came back too soon.
 HELD_REASON = re.compile(r".*requeued.*held.*", re.IGNORECASE)
@@ -118,7 +118,7 @@ class Watch:
             before, since = self._waits.get(job, (kind, now))
             waits[job] = (kind, since if before == kind else now)
         self._waits = waits
-        for job, (kind, since) in waits.items():
+        for job, (kind, since) in list(waits.items()):
             if now - since >= self._bounds[kind]:
                 state, reason = states.get(job, ("forgotten", ""))
                 self._act(job, kind, f"job {job} is {state.lower()}", reason, (now - since) / 60)
