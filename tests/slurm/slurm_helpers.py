@@ -69,9 +69,9 @@ class ClusterRun(RecipeRun):
         self.log.unlink(missing_ok=True)
 
 
-def new_run(folder: Path) -> ClusterRun:
-    """A clone in which nano's first training stage takes two nodes."""
-    run = ClusterRun(clone(folder, NANO), "nano")
+def new_run(folder: Path, recipe: str = "nano") -> ClusterRun:
+    """A clone in which the recipe's first training stage takes two nodes."""
+    run = ClusterRun(clone(folder, f"recipes/{recipe}.yaml"), recipe)
     # Snakemake with its executor, as ./kit test has set it up.
     own, lent = PROJECT / ".venvs" / "slurm", folder / ".venvs" / "slurm"
     lend_python(lent, own / "bin" / "python")
