@@ -96,6 +96,7 @@ class Watch:
             except KitError as silent:
                 quiet = self._clock() - self._answered
                 if quiet > SILENT_SECONDS:
+                    self._answered = self._clock()
                     self._give_up(f"{silent}; no answer for {quiet / 60:.0f} min, so this run ends")
 
     def look(self) -> None:
@@ -104,7 +105,8 @@ class Watch:
         Raises:
             KitError: SLURM does not answer.
         """
-        active = set(self._active())
+        # A task of an array is called after its job.
+        active = {job.partition("_")[0] for job in self._active()}
         words = ("squeue", "--noheader", "--states", "all", "--user", str(os.getuid()))
         lines = ask(*words, "--format", "%A|%T|%r").splitlines()
         now = self._answered = self._clock()
