@@ -33,6 +33,7 @@ rule all:
 
 onstart:
     require_rights()
+    watch_jobs()
 
 
 onsuccess:

@@ -52,7 +52,7 @@ def current() -> Allocation | None:
 def is_preempted(allocation: Allocation) -> bool:
     """Whether SLURM has told the job, since it last started, to make room for another.
 
-    It then sends SIGTERM, and a rank that has not begun to listen ends of it.
+    It then sends SIGTERM to what the job has started by srun, which ends whatever does not listen.
     """
     words = ("scontrol", "show", "job", "--oneliner", allocation.job)
     found = re.search(r"\bPreemptTime=([0-9T:-]+)", ask(*words))

@@ -11,8 +11,8 @@ from instella.cluster.slurm import ask, seconds_of
 FORMAT = "%R|%a|%l|%D|%c|%m|%G|%t"
 # States in which a node will not take a job before somebody mends it.
 GONE = ("down", "drain", "drng", "fail", "unk", "maint", "inval", "futr", "boot")
-# The executor asks squeue three times as seldom as its first interval before it trusts it.
-MIN_JOB_AGE = 30
+# The executor asks squeue every three minutes at the latest.
+MIN_JOB_AGE = 240
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def habits(text: str) -> list[str]:
     lines = []
     if age and int(age[0]) < MIN_JOB_AGE:
         lines.append(
-            f"MinJobAge is {age[0]} s: squeue forgets ended jobs before Snakemake asks; set "
-            "slurm-init-seconds-before-status-checks to a third of it in the profile"
+            f"MinJobAge is {age[0]} s: squeue may forget a job before Snakemake asks for it, and "
+            f"the run then ends after a while, to be started again; {MIN_JOB_AGE} s are enough"
         )
     return lines

@@ -33,8 +33,13 @@ class Site:
     max_minutes: int = setting(
         "longest job; a stage that trains longer goes on in the next", default=1440, at_least=1
     )
+    queue_minutes: int = setting(
+        "longest wait of a job in the queue, after which it is cancelled; a week",
+        default=10080,
+        at_least=1,
+    )
     stop_seconds: int = setting(
-        "before a job's end a stage that trains keeps a checkpoint and is queued again",
+        "before a job's end a stage keeps a checkpoint and is queued again",
         default=300,
         at_least=0,
     )

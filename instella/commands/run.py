@@ -1,7 +1,7 @@
 """``instella stage NAME`` runs one stage; ``instella stages`` lists the graph.
 
 ``instella job FILE`` runs the code of a stage on inputs that are in place, as one of the
-processes to which ``instella stage`` hands a job over.
+processes to which ``instella stage`` hands a job over. ``instella requeue`` ends a SLURM job.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from instella.artifacts.job import Job
 from instella.artifacts.runner import make_units, run_stage
 from instella.cluster import allocation, ranks
 from instella.cluster.allocation import Allocation
+from instella.cluster.keeping import in_jobs
 from instella.cluster.needs import LOCAL
 from instella.cluster.site import read_site
 from instella.commands.common import Project, add_parser, load_project
@@ -49,6 +50,8 @@ def register(subparsers: Any) -> None:
     job.add_argument("--from-srun", action="store_true", help="be the rank of this task of srun")
     job.add_argument("--confined", action="store_true", help="be the process of a container")
     job.set_defaults(run=run_job)
+    requeue = add_parser(subparsers, "requeue", "queue this SLURM job again if it was preempted")
+    requeue.set_defaults(run=run_requeue)
     stages = add_parser(subparsers, "stages", "list stages, kinds and inputs")
     stages.set_defaults(run=run_list)
 
@@ -81,8 +84,8 @@ def run_one(args: argparse.Namespace) -> int:
                 run_stage(*what, report)
             else:
                 make_units(*what, args.units, report)
-        except KitError as error:
-            if job is None or not _is_out_of_time(error, job, report):
+        except Stopped as error:
+            if job is None:
                 raise
             allocation.queue_again(job, report, error)
     except Exception as error:
@@ -92,17 +95,6 @@ def run_one(args: argparse.Namespace) -> int:
                 file.write(f"{text}\n")
         raise
     return 0
-
-
-def _is_out_of_time(error: KitError, job: Allocation, report: Reporter) -> bool:
-    """Whether nothing is wrong with a stage but that its SLURM job has to end."""
-    if isinstance(error, Stopped):
-        return True
-    try:
-        return allocation.is_preempted(job)
-    except KitError as silent:
-        report.say(f"whether job {job.job} has to make room is not known: {silent}")
-        return False
 
 
 def _function(
@@ -120,14 +112,16 @@ def _function(
             )
         return contained
     here = _guarded(stage.kind, project.recipe.numerics, stamps)
-    if placement.launcher == LOCAL or not stage.trains:
+    if placement.launcher == LOCAL:
         return here
+    site = read_site(Path(placement.site) if placement.site else None)
+    if not stage.trains:
+        return here if allocated is None else in_jobs(here, allocated, site.stop_seconds)
     if allocated is None:
         raise BadUse(
             f"{stage.name}: launcher is {placement.launcher}, and this is no SLURM job: run it with "
             "--profile workflow/profiles/slurm, or with launcher: local"
         )
-    site = read_site(Path(placement.site) if placement.site else None)
     return ranks.on_nodes(allocated, placement, project.recipe, site, stamps, here)
 
 
@@ -188,6 +182,23 @@ def _guarded(kind: str, numerics_class: str, stamps: Path | None) -> Callable[[J
 def _assert_if_loaded(numerics_class: str) -> None:
     if "torch" in sys.modules:
         numerics.assert_active(numerics_class)
+
+
+def run_requeue(args: argparse.Namespace) -> int:
+    """Put the job of this process back into the queue if it ends for being preempted.
+
+    The profile has every job call it that fails, whatever of it the warning signal ended.
+
+    Raises:
+        Stopped: the job is not put back.
+    """
+    job = allocation.current()
+    if job is None:
+        raise BadUse("this is no SLURM job: requeue is called at the end of one")
+    if allocation.is_preempted(job):
+        preempted = Stopped("ended to make room for another job")
+        allocation.queue_again(job, Reporter("requeue"), preempted)
+    return 0
 
 
 def run_list(args: argparse.Namespace) -> int:

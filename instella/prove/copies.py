@@ -58,15 +58,26 @@ def _ignored(folder: str, names: list[str]) -> set[str]:
 
 def _borrow_python(target: Path, variables: Mapping[str, str]) -> None:
     """Make ``kit`` in ``target`` find a set-up ``.venv``: this Python under its name."""
-    script = target / ".venv" / "bin" / "python"
-    script.parent.mkdir(parents=True)
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    lines = ["#!/bin/sh", *exports, f'exec {shlex.quote(sys.executable)} "$@"', ""]
-    script.write_text("\n".join(lines), encoding="utf-8")
-    script.chmod(0o755)
+    lend_python(target / ".venv", Path(sys.executable), variables)
     lock = (target / "requirements" / "run.lock").read_bytes()
     stamp = f"{hashlib.sha256(lock).hexdigest()}  -\n"
     (target / ".venv" / "run.stamp").write_text(stamp, encoding="utf-8")
+
+
+def lend_python(folder: Path, python: Path, variables: Mapping[str, str] = NONE) -> None:
+    """Make a new folder look like an environment: its Python is a script that starts another.
+
+    Args:
+        folder: of the environment.
+        python: the Python that is started.
+        variables: that it starts with.
+    """
+    script = folder / "bin" / "python"
+    script.parent.mkdir(parents=True)
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    lines = ["#!/bin/sh", *exports, f'exec {shlex.quote(str(python))} "$@"', ""]
+    script.write_text("\n".join(lines), encoding="utf-8")
+    script.chmod(0o755)
 
 
 def replace_in(path: Path, pattern: str, replacement: str) -> None:

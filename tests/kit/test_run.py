@@ -2,12 +2,13 @@
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from .conftest import Kit
+from .conftest import ROOT, Kit
 
 
 def locked(kit: Kit) -> bool:
@@ -51,6 +52,39 @@ def test_snakemake_says_little_unless_asked(kit: Kit, options: tuple[str, ...], 
     kit.run("run", *options)
     given = " ".join(["--cores all --rerun-incomplete", *options])
     assert kit.calls()[-1] == f"-m snakemake {quiet}{given}"
+
+
+SLURM_LOCKS = ["requirements/build.lock", "requirements/environments/slurm.lock"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--profile", "workflow/profiles/slurm"),
+        ("-n", "--profile=workflow/profiles/slurm"),
+        ("--workflow-profile", "workflow/profiles/slurm", "all"),
+        ("--executor", "slurm"),
+        ("--executor=slurm",),
+        ("-e", "slurm"),
+    ],
+)
+def test_a_run_on_slurm_gets_its_environment(kit: Kit, options: tuple[str, ...]) -> None:
+    kit.add_python()
+    shutil.copytree(ROOT / "workflow/profiles", kit.folder / "workflow/profiles")
+    assert kit.run("run", *options)[0] == 7
+    assert kit.installs()[2:] == SLURM_LOCKS
+    pth = kit.folder / ".venvs/slurm/lib/python3.11/site-packages/instella.pth"
+    found = [(pth.parent / line).resolve() for line in pth.read_text().splitlines()]
+    packages = kit.folder / ".venv/lib/python3.11/site-packages"
+    assert found == [kit.folder.resolve(), packages.resolve()]
+
+
+def test_other_profiles_do_without_it(kit: Kit) -> None:
+    kit.add_python()
+    shutil.copytree(ROOT / "workflow/profiles", kit.folder / "workflow/profiles")
+    for profile in ("short", "apptainer", "missing"):
+        assert kit.run("run", "--profile", f"workflow/profiles/{profile}")[0] == 7
+    assert not (kit.folder / ".venvs").exists()
 
 
 def test_foreign_variables_do_not_reach_python(kit: Kit) -> None:

@@ -107,7 +107,8 @@ def test_test_extras_come_on_top(kit: Kit) -> None:
     kit.add_python()
     kit.run("setup")
     assert kit.run("test", "-q")[0] == 5, "pytest's exit code"
-    assert kit.installs() == [*RUN_LOCKS, "requirements/test.lock"]
+    own = ["requirements/build.lock", "requirements/environments/slurm.lock"]
+    assert kit.installs() == [*RUN_LOCKS, "requirements/test.lock", *own]
     assert kit.calls()[-1] == "-m pytest -q"
 
 

@@ -26,7 +26,8 @@ END_SECONDS = 20.0
 MARK = "INSTELLA_TEST_CLUSTER"
 
 # sched_interval and the rest make a small cluster answer at once. A requeued job waits for
-# cred_expire, two minutes by default. KillWait: between SIGTERM and SIGKILL.
+# cred_expire, two minutes by default. KillWait: between SIGTERM and SIGKILL. OverMemoryKill stands
+# for the memory limit of cgroups, by asking each second what a job's processes hold.
 CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -46,7 +47,9 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
 AccountingStorageType=accounting_storage/none
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres

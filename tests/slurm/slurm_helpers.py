@@ -1,5 +1,6 @@
 """Runs on the test cluster: started, waited for, and looked at."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,9 +14,10 @@ from typing import IO, Any
 import yaml
 from slurm_cluster import Cluster
 
-from instella.prove.copies import clone
+from instella.prove.copies import PROJECT, clone, lend_python
 from instella.prove.finished import RecipeRun
 from instella.prove.processes import Finished, kill_tree, kit, start
+from instella.prove.recorded import read_recorded, recorded_file
 
 NANO = "recipes/nano.yaml"
 STAGE = "pretrain_stage1"
@@ -67,12 +69,21 @@ class ClusterRun(RecipeRun):
         self.log.unlink(missing_ok=True)
 
 
-def new_run(folder: Path) -> ClusterRun:
-    """A clone in which nano's first training stage takes two nodes."""
-    run = ClusterRun(clone(folder, NANO), "nano")
+def new_run(folder: Path, recipe: str = "nano") -> ClusterRun:
+    """A clone in which the recipe's first training stage takes two nodes."""
+    run = ClusterRun(clone(folder, f"recipes/{recipe}.yaml"), recipe)
+    # Snakemake with its executor, as ./kit test has set it up.
+    own, lent = PROJECT / ".venvs" / "slurm", folder / ".venvs" / "slurm"
+    lend_python(lent, own / "bin" / "python")
+    shutil.copy(own / "slurm.stamp", lent)
     run.edit_recipe(lambda recipe: recipe.update(hardware=HARDWARE))
     run.set_site()
     return run
+
+
+def recorded_content(stage: str) -> str:
+    """What a stage of nano makes, as it is recorded."""
+    return read_recorded(recorded_file(PROJECT / NANO)).contents[stage]
 
 
 def run_on(

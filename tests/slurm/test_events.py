@@ -16,15 +16,22 @@ import psutil
 import pytest
 from slurm_cluster import Cluster
 from slurm_helpers import (
+    OPTIONS,
+    RUN_SECONDS,
     STAGE,
     ClusterRun,
+    recorded_content,
     run_on,
     started_on,
     wait_for_steps,
     wait_until,
 )
 
-from instella.prove.processes import kit
+from instella.prove.processes import kit, run
+
+DATA_STAGE = "heldout"
+# Less than Snakemake and the stage hold, and more than a third of that.
+TOO_LITTLE_MB = 150
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("INSTELLA_SOAK"), reason="takes minutes: INSTELLA_SOAK=1"
@@ -145,6 +152,42 @@ def test_snakemake_killed(long: tuple[ClusterRun, str], cluster: Cluster) -> Non
     assert "is left from an earlier run; ended, it goes on in a new job" in done.err
     assert run.content() == content
     assert "resumed after step" in run.said()
+
+
+def test_out_of_memory(trained: ClusterRun, cluster: Cluster) -> None:
+    """The second or third attempt books enough."""
+    trained.forget(DATA_STAGE)
+    memory = f"{DATA_STAGE}:mem_mb=attempt*{TOO_LITTLE_MB}"
+    target = f"results/nano/{DATA_STAGE}/manifest.json"
+    done = run_on(cluster, trained, target, "--retries", "2", "--set-resources", memory)
+    assert done.code == 0, done.err
+    assert "Trying to restart job" in done.err
+    assert trained.manifest(DATA_STAGE).content == recorded_content(DATA_STAGE)
+
+
+SLOW = """\
+bindfs -o attr_timeout=$1,entry_timeout=$1,negative_timeout=$1 "$PWD" "$PWD" || exit 70
+cd "$PWD"
+shift
+"$@"
+code=$?
+cd /
+umount "$OLDPWD"
+exit $code
+"""
+
+
+def test_a_slow_file_system(trained: ClusterRun, cluster: Cluster) -> None:
+    """Where Snakemake runs, what jobs write is seen six seconds late."""
+    trained.forget(DATA_STAGE)
+    target = f"results/nano/{DATA_STAGE}/manifest.json"
+    command = ["./kit", "run", *OPTIONS, target, "--retries", "0"]
+    words = ["unshare", "--mount", "sh", "-c", SLOW, "sh", "6", *command]
+    done = run(words, trained.folder, RUN_SECONDS, cluster.environment)
+    if done.code == 70:
+        pytest.skip("bindfs is not there, or this user may not mount: apt install bindfs")
+    assert done.code == 0, done.err
+    assert trained.manifest(DATA_STAGE).content == recorded_content(DATA_STAGE)
 
 
 @pytest.mark.parametrize("node", ["n1", "n2"])

@@ -1,8 +1,11 @@
 # What the rules share: the recipe's graph, the files of a stage, and the check of what is there.
 import collections
 import functools
+import os
 import shlex
+import signal
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from instella.artifacts.identity import Toolchain, fingerprints
 from instella.artifacts.places import check_rights, check_shape
 from instella.artifacts.store import Store
 from instella.canonical import json_bytes, sha256_bytes
-from instella.cluster import booking, left_over
+from instella.cluster import booking, left_over, waiting
 from instella.cluster.needs import LOCAL
 from instella.cluster.site import read_site
 from instella.containers.images import stage_images
@@ -82,6 +85,9 @@ def command_prefix():
     """
     call = shlex.join([sys.executable, "-m", "instella", "--config", str(PLACEMENT_FILE)])
     setup = "".join(f"{line}\n" for line in SITE.setup)
+    if PLACEMENT.launcher != LOCAL:
+        # A warning signal reaches the shell too, which has to wait for the stage's checkpoint.
+        setup += "trap : TERM USR1\n"
     return f'{setup}set -euo pipefail; instella() {{ {call} "$@"; }}; '
 
 
@@ -188,6 +194,26 @@ def clear_left_over():
         left_over.clear(Path.cwd(), lambda line: print(line, file=sys.stderr))
     except KitError as error:
         in_one_line(error)
+
+
+def watch_jobs():
+    """Starts the thread that bounds the waits of a run on a cluster."""
+    if PLACEMENT.launcher == LOCAL:
+        return
+
+    def active():
+        executor = workflow.scheduler._executor
+        return [job.external_jobid for job in getattr(executor, "active_jobs", ())]
+
+    def say(line):
+        print(line, file=sys.stderr)
+
+    def give_up(line):
+        say(f"Error: {line}")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watch = waiting.Watch(active, SITE, say, give_up)
+    threading.Thread(target=watch.stay, daemon=True).start()
 
 
 def remove_altered_summaries():
