@@ -24,7 +24,9 @@ from instella.commands import (
     importing,
     prove,
     recipe,
+    report,
     run,
+    status,
     store,
 )
 from instella.errors import ERROR_PREFIX, KitError
@@ -42,6 +44,8 @@ COMMANDS = (
     importing,
     prove,
     store,
+    report,
+    status,
 )
 
 
