@@ -210,9 +210,7 @@ def run_plan(args: argparse.Namespace) -> int:
     return 0
 
 
-def tokenized_rows(
-    results: Path, recipe: Recipe, printed: Mapping[str, float]
-) -> dict[str, float]:
+def tokenized_rows(results: Path, recipe: Recipe, printed: Mapping[str, float]) -> dict[str, float]:
     """Rows of each stage's data: as tokenized in the results folder, else as published."""
     rows = {}
     for stage in recipe.stages.__dataclass_fields__:

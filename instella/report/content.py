@@ -122,7 +122,8 @@ def _states(shown: Shown, manifests: Mapping[str, Manifest]) -> dict[str, str]:
         if manifest is None:
             found[name] = DAMAGED if (shown.results / name / NAME).is_file() else MISSING
         elif any(
-            source in manifests and manifest.identity["inputs"].get(role) != manifests[source].content
+            source in manifests
+            and manifest.identity["inputs"].get(role) != manifests[source].content
             for role, source in stage.inputs.items()
         ):
             found[name] = STALE
@@ -150,7 +151,12 @@ def _stage(stage: Stage, state: str, manifest: Manifest | None, known: Stated) -
     value["content"] = manifest.content
     value["size"] = sum(entry.size for entry in manifest.files.values())
     value["files"] = [
-        {"path": path, "size": entry.size, "sha256": entry.sha256, "ledger": manifest.ledgers.get(path)}
+        {
+            "path": path,
+            "size": entry.size,
+            "sha256": entry.sha256,
+            "ledger": manifest.ledgers.get(path),
+        }
         for path, entry in listed[:MOST_FILES]
     ]
     value["more_files"] = max(0, len(listed) - MOST_FILES)

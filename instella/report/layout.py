@@ -83,10 +83,11 @@ def _columns(graph: Mapping[str, Stage]) -> dict[str, int]:
             before = [columns[other] for other in stage.inputs.values() if other in columns]
             columns[name] = max(before, default=-1) + 1
     last = max(columns.values(), default=0)
-    readers = {
-        other: name for name in reversed(graph) for other in graph[name].inputs.values()
-        if name in columns
-    }  # fmt: skip
+    # the first training stage that reads them
+    readers: dict[str, str] = {}
+    for name in columns:
+        for other in graph[name].inputs.values():
+            readers.setdefault(other, name)
     counts = dict.fromkeys(range(len(LANES)), 0)
     for name, stage in graph.items():
         lane = lane_of(stage)

@@ -55,8 +55,10 @@ def render(template: str, content: dict[str, Any], volatile: dict[str, Any]) -> 
     )
     # ours, and neither holds the end of its own element
     trusted = {"style": Markup(style), "scripts": [Markup(script) for script in scripts]}
-    text = _environment().get_template(template).render(
-        policy=policy, c=content, v=volatile, **trusted
+    text = (
+        _environment()
+        .get_template(template)
+        .render(policy=policy, c=content, v=volatile, **trusted)
     )
     return text.encode("utf-8")
 

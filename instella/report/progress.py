@@ -179,7 +179,9 @@ def lines(value: Mapping[str, Any]) -> Iterator[str]:
         if state == BROKEN:
             yield f"  {stage}: broken off; the next ./kit run goes on with it"
     disk = value["disk"]
-    sizes = [f"{disk[name] / 1e9:.2f} GB" for name in ("store_bytes", "results_bytes", "free_bytes")]
+    sizes = [
+        f"{disk[name] / 1e9:.2f} GB" for name in ("store_bytes", "results_bytes", "free_bytes")
+    ]
     yield "disk: store {}, results {} (files of both count in each), free {}".format(*sizes)
 
 
