@@ -16,7 +16,6 @@ from instella.plan.report import SOURCES
 from instella.prove.recorded import comparison, recipe_hash, recorded_file
 from instella.recipe.check_published import coverage
 from instella.recipe.graph import Stage
-from instella.recipe.published import Deviation
 from instella.recipe.settings import Recipe
 from instella.report.curves import chart_data, read_curves, summaries
 from instella.report.files import Files
@@ -76,7 +75,7 @@ def content_of(shown: Shown, planned: Sequence[StagePlan]) -> dict[str, Any]:
         "results": results_of(files),
         "published": rows,
         "own_deviations": [" ".join(text.split()) for text in recipe.deviations],
-        "deviations": [_deviation(item) for item in own.deviations] if own else [],
+        "deviations": [asdict(item) for item in own.deviations] if own else [],
         "legend": {code: item.title for code, item in own.sources.legend.items()} if own else {},
         "sources": sources_of(graph),
         "shares": shares_of(files, graph),
@@ -111,8 +110,9 @@ def _verdict(shown: Shown, manifests: Mapping[str, Manifest]) -> dict[str, Any]:
         return {**found, "state": "unrecorded", "text": f"no root is recorded in {name}"}
     # The text names the recipe by its path, which is no property of the run.
     text = compared.text.replace(str(recorded_file(shown.recipe_file)), name)
-    equal = "equal" if text.startswith("equal") else "uncompared"
-    return {**found, "state": "other" if compared.is_other else equal, "text": text}
+    if text.startswith("equal"):
+        return {**found, "state": "equal", "text": f"in {name}"}
+    return {**found, "state": "other" if compared.is_other else "uncompared", "text": text}
 
 
 def _states(shown: Shown, manifests: Mapping[str, Manifest]) -> dict[str, str]:
@@ -175,7 +175,3 @@ def _facts(manifest: Manifest) -> dict[str, str]:
     if isinstance(numerics, Mapping):
         found["numerics"] = str(numerics.get("class"))
     return found
-
-
-def _deviation(item: Deviation) -> dict[str, Any]:
-    return asdict(item)

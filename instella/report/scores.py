@@ -20,14 +20,16 @@ Row = dict[str, Any]
 def results_of(files: Files) -> dict[str, list[Row]] | None:
     """``claims`` and ``scores`` of the stage ``results``; None before it has run.
 
-    Each score has checkpoint, set, metric, value, low, high and items; each claim what the
+    Scores stand in the order of the stages; each has checkpoint, set, metric, value, low, high and items; each claim what the
     recipe says of it, and what was measured.
     """
     value = files.json(STAGE, FILE)
     if value is None:
         return None
     try:
-        return {"claims": list(_claims(value)), "scores": list(_scores(value))}
+        order = {name: number for number, name in enumerate(files.manifests)}
+        scores = sorted(_scores(value), key=lambda row: order.get(row["checkpoint"], -1))
+        return {"claims": list(_claims(value)), "scores": scores}
     except (VerificationError, KeyError, TypeError, AttributeError):
         files.faults.append(f"{STAGE}: {FILE}: not the form that the kit writes; audit the run")
         return None

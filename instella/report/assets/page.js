@@ -121,7 +121,10 @@
     ctx.restore();
   }
 
-  const short = (value) => (value == null ? "-" : String(+value.toPrecision(4)));
+  function short(value) {
+    if (value == null) return "-";
+    return value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(1) : String(+value.toPrecision(4));
+  }
 
   // steps are whole numbers
   const whole = [1, 10, 1e2, 1e3, 1e4, 1e5, 1e6].flatMap((power) => [power, 2 * power, 5 * power]);
@@ -136,12 +139,12 @@
     const options = {
       width: Math.max(240, box.clientWidth), height: 230, legend: { show: false },
       cursor: { drag: { x: false, y: false }, sync: { key: "line" }, points: { show: false } },
-      scales: { x: { time: false, range: xRange } },
+      scales: { x: { time: false, range: xRange }, y: { range: yRange } },
       axes: [{ ...axis, space: 60, incrs: whole }, { ...axis, size: 64, values: (_, ticks) => ticks.map(short) }],
       series: [{}, ...chosen.map((curve) => {
         const single = hasSeeds && /_seed[0-9]+$/.test(curve.stage);
         return {
-          stroke: color("--k" + (curve.color % 8)), width: single ? 0.7 : 1.8, spanGaps: true,
+          stroke: color("--k" + (curve.color % 9)), width: single ? 0.7 : 1.8, spanGaps: true,
           dash: curve.side === "B" ? [6, 4] : undefined,
           points: { show: curve.steps.length < 2 },
         };
@@ -159,6 +162,13 @@
       },
     };
     plots.push([box, new uPlot(options, table, box)]);
+  }
+
+  /* Room around the values; around a value that never changes a unit of its size. */
+  function yRange(plot, low, high) {
+    if (low == null) return [0, 1];
+    if (low === high) return [Math.min(0, 2 * low), Math.max(0, 2 * low) || 1];
+    return uPlot.rangeNum(low, high, 0.1, false);
   }
 
   let zoom = null;
