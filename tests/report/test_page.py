@@ -10,9 +10,13 @@ import pytest
 from report_runs import HOSTILE, HOSTILE_FILE, NANO, hostile_recipe, write_run
 
 from instella.artifacts import journal
+from instella.artifacts.manifest import Entry, Manifest
+from instella.canonical import json_bytes, sha256_bytes
 from instella.cli import main
 from instella.errors import VerificationError
+from instella.report.files import Files
 from instella.report.page import VOLATILE_BEGIN, content_hash, script_json
+from instella.report.scores import results_of
 
 ADDRESS = re.compile(r"(?i)^(?:[a-z][a-z0-9+.-]*:|//)")
 
@@ -44,6 +48,11 @@ class Page(HTMLParser):
             self.text += data
 
 
+def charts_of(page: Page) -> dict[str, Any]:
+    """What the page's script draws."""
+    return dict(json.loads(next(text for text in page.scripts if text.startswith('{"curves"'))))
+
+
 def make(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[bytes, str]:
     """Run ``instella report``; the page's bytes and what was printed."""
     code = main(["report", *map(str, arguments)])
@@ -69,7 +78,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_the_page_shows_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = Page(single(capsys, run))
-    charts = json.loads(page.scripts[-3] if page.scripts[-3].startswith("{") else page.scripts[1])
+    charts = charts_of(page)
     nodes = [a for tag, a in page.elements if tag == "a" and "node" in (a.get("class") or "")]
     assert len(nodes) == 46
     ids = {attributes.get("id") for _, attributes in page.elements}
@@ -125,7 +134,7 @@ def test_hostile_text_stays_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert not any(name.startswith("on") or name == "style" for name in attributes), tag
         for name in ("src", "href", "action", "data"):
             assert not ADDRESS.match(attributes.get(name) or "") or tag == "link", attributes
-    assert json.loads(bad.scripts[-1 if bad.scripts[-1].startswith("{") else 0])
+    assert len(charts_of(bad)["panels"]) == 10
 
 
 def test_the_policy_allows_the_scripts_of_the_page_only(run: Path, capsys: Any) -> None:
@@ -151,12 +160,12 @@ def test_altered_bytes_are_not_shown(run: Path, capsys: Any, path: str) -> None:
     "value", [{}, [], {"claims": [], "baseline": {}, "checkpoints": {"a": 1}, "choices": {}}]
 )
 def test_results_of_another_form_are_a_fault(tmp_path: Path, value: Any) -> None:
-    from instella.canonical import json_bytes
-    from instella.report.files import Files
-    from instella.report.scores import results_of
-
-    files = Files(tmp_path, {})
-    files.json = lambda stage, path: json.loads(json_bytes(value))  # type: ignore[method-assign]
+    data = json_bytes(value)
+    entry = Entry(sha256_bytes(data), len(data))
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "results.json").write_bytes(data)
+    made = Manifest("results", "results", "computed", {}, {"results.json": entry})
+    files = Files(tmp_path, {"results": made})
     assert results_of(files) is None and len(files.faults) == 1
 
 
@@ -167,7 +176,7 @@ def test_two_runs_beside_each_other(run: Path, tmp_path: Path, capsys: Any) -> N
     page = Page(data)
     assert "Different roots" in page.text and "pretrain_stage1" in page.text
     assert "+0.1250" in page.text
-    charts = json.loads(next(text for text in page.scripts if text.startswith('{"curves"')))
+    charts = charts_of(page)
     assert {curve["side"] for curve in charts["curves"]} == {"A", "B"}
     assert charts["line"][-1]["to"] == 45
     same, _ = make(capsys, run, run, "--output", tmp_path / "same.html")
