@@ -64,9 +64,14 @@ class Browser:
         return dict(json.loads(line))
 
     def open(self, page: Path, fragment: str = "") -> None:
-        """Load a file and wait until it has loaded; what came before is forgotten."""
+        """Load a file anew and wait until it has loaded; what came before is forgotten."""
+        # from the same file to a part of it a browser would not load again
+        self._load("about:blank")
+        self._load(f"{page.absolute().as_uri()}{fragment}")
+
+    def _load(self, address: str) -> None:
         self.events = []
-        self.call("Page.navigate", url=f"{page.absolute().as_uri()}{fragment}")
+        self.call("Page.navigate", url=address)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 
