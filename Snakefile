@@ -17,6 +17,7 @@ report: "workflow/report/workflow.rst"
 localrules:
     all,
     source,
+    page,
     results,
     root,
     table,
@@ -29,6 +30,7 @@ rule all:
         [manifest(stage) for stage in GRAPH],
         f"{RESULTS}/table.md",
         f"{RESULTS}/root",
+        f"{RESULTS}/report.html",
 
 
 onstart:

@@ -26,8 +26,10 @@ from instella.commands import (
     importing,
     prove,
     recipe,
+    report,
     run,
     statement,
+    status,
     store,
 )
 from instella.errors import ERROR_PREFIX, KitError
@@ -48,6 +50,8 @@ COMMANDS = (
     prove,
     statement,
     store,
+    report,
+    status,
 )
 
 

@@ -10,6 +10,9 @@ from instella.artifacts.manifest import NAME
 from instella.artifacts.store import Store, state_of
 from instella.errors import KitError
 
+# The page of the run; part of no artifact and of no root.
+REPORT = "report.html"
+
 # Folders beside those of the stages, and files that the workflow writes.
 LOGS, BENCHMARKS = "logs", "benchmarks"
 BESIDE = (LOGS, BENCHMARKS, journal.FOLDER)
@@ -69,6 +72,7 @@ def _folders(results: Path, names: list[str]) -> Iterator[Path]:
 def _files(results: Path, names: list[str]) -> Iterator[Path]:
     yield results / TABLE
     yield results / ROOT
+    yield results / REPORT
     for name in names:
         yield results / name / NAME
         yield results / LOGS / f"{name}.log"

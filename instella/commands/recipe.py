@@ -195,7 +195,8 @@ def run_plan(args: argparse.Namespace) -> int:
     assumptions = Assumptions(
         mfu=args.mfu, decode_rate=args.decode_rate, answer_share=args.answer_share, pue=args.pue
     )
-    stages = plan(recipe, _rows(args, recipe, printed), assumptions)
+    results = Path(read_placement(args.config, results=args.results).results) / recipe.name
+    stages = plan(recipe, tokenized_rows(results, recipe, printed), assumptions)
     compared = comparisons(recipe, stages, printed)
     if args.json:
         print(json_line(_plan_object(recipe, stages, assumptions, compared)))
@@ -209,12 +210,9 @@ def run_plan(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(
-    args: argparse.Namespace, recipe: Recipe, printed: Mapping[str, float]
-) -> dict[str, float]:
+def tokenized_rows(results: Path, recipe: Recipe, printed: Mapping[str, float]) -> dict[str, float]:
     """Rows of each stage's data: as tokenized in the results folder, else as published."""
     rows = {}
-    results = Path(read_placement(args.config, results=args.results).results) / recipe.name
     for stage in recipe.stages.__dataclass_fields__:
         if f"{stage}_rows" in printed:
             rows[stage] = printed[f"{stage}_rows"]

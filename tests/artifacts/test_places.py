@@ -46,7 +46,8 @@ def test_in_place_of_a_folder(tmp_path: Path, name: str, make: Callable[[Path], 
 
 
 @pytest.mark.parametrize(
-    "name", ["table.md", "root", "sft/manifest.json", "logs/sft.log", "benchmarks/dpo.tsv"]
+    "name",
+    ["table.md", "root", "report.html", "sft/manifest.json", "logs/sft.log", "benchmarks/dpo.tsv"],
 )
 @pytest.mark.parametrize("make", [a_folder, a_dangling_link, a_pipe])
 def test_in_place_of_a_file(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:

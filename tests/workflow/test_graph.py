@@ -27,7 +27,7 @@ def test_dry_run_has_every_stage_with_its_inputs(real_tree: Tree, name: str) -> 
     for stage in build_graph(recipe).values():
         sources = {f"{folder}/{source}/manifest.json" for source in stage.inputs.values()}
         assert planned.pop(f"{folder}/{stage.name}/manifest.json") == sources, stage.name
-    assert set(planned) == {f"{folder}/table.md", f"{folder}/root"}
+    assert set(planned) == {f"{folder}/{name}" for name in ("table.md", "root", "report.html")}
 
 
 def jobs(text: str) -> dict[str, set[str]]:

@@ -95,3 +95,20 @@ rule root:
         "../envs/python.yaml"
     shell:
         "instella root > {output:q} 2> {log:q}"
+
+
+rule page:
+    input:
+        manifest("results"),
+    output:
+        report(
+            f"{RESULTS}/report.html",
+            caption="../report/page.rst",
+            category="Results",
+        ),
+    log:
+        log_of("page"),
+    conda:
+        "../envs/python.yaml"
+    shell:
+        "instella report --output {output:q} > {log:q} 2>&1"

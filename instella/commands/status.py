@@ -1,0 +1,36 @@
+"""``instella status``: how far a run is, also while it goes on."""
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from instella.commands.common import add_parser, json_line, load_project
+from instella.report.progress import DONE, Place, lines, status_of
+
+EVERY_SECONDS = 2.0
+
+
+def register(subparsers: Any) -> None:
+    """Add ``status``."""
+    parser = add_parser(subparsers, "status", "say how far the run is, and what it is doing")
+    parser.add_argument(
+        "--watch", action="store_true", help=f"again every {EVERY_SECONDS:g} s, until all is done"
+    )
+    parser.add_argument("--json", action="store_true", help="as one JSON object a line")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the state of the run; with ``--watch`` until every stage is done."""
+    project = load_project(args)
+    place = Place(project.workspace.results, project.workspace.store)
+    while True:
+        value = status_of(project.recipe.name, project.graph, place)
+        text = json_line(value) if args.json else "\n".join(lines(value))
+        if args.watch and not args.json and sys.stdout.isatty():
+            text = f"\x1b[H\x1b[2J{text}"
+        print(text, flush=True)
+        if not args.watch or all(state == DONE for state in value["stages"].values()):
+            return 0
+        time.sleep(EVERY_SECONDS)
