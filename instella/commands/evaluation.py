@@ -1,11 +1,11 @@
-"""``instella evaluation suites|reconcile|difference|overlap|ttt``."""
+"""``instella evaluation suites|reconcile|difference|overlap|harness|ttt``."""
 
 import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from instella.commands import evaluation_ttt
+from instella.commands import evaluation_harness, evaluation_ttt
 from instella.commands.common import add_parser, json_line
 from instella.errors import BadUse
 from instella.recipe.published import Published, read_published
@@ -45,6 +45,7 @@ def register(subparsers: Any) -> None:
     )
     overlap.add_argument("--json", action="store_true", help="as one JSON object, for reconcile")
     overlap.set_defaults(run=run_overlap)
+    evaluation_harness.register(actions)
     evaluation_ttt.register(actions)
 
 
