@@ -110,9 +110,7 @@ class _Group:
 
 
 @torch.no_grad()
-def likelihoods(
-    network: Instella, requests: Sequence[Request], per_batch: int
-) -> list[Likelihood]:
+def likelihoods(network: Instella, requests: Sequence[Request], per_batch: int) -> list[Likelihood]:
     """What the network gives each continuation; see the module's text.
 
     Args:

@@ -139,9 +139,7 @@ def test_a_network_that_knows_the_gold(bench, kind):
             assert set(map(tuple, figures.values())) == {(1.0, 1.0)}
 
 
-@pytest.mark.parametrize(
-    ("text", "score"), [("", 0.0), ("\\boxed{7}", 0.0), ("\\boxed{12}", 1.0)]
-)
+@pytest.mark.parametrize(("text", "score"), [("", 0.0), ("\\boxed{7}", 0.0), ("\\boxed{12}", 1.0)])
 def test_problems(bench, text, score):
     """An empty answer, one that has nothing to do with the question, and gold."""
     writer = Writer([*bench.encoder.encode(text), EOS])

@@ -9,8 +9,8 @@ from instella.canonical import write_jsonl
 from instella.data.documents import Conversation, Message, Preference, Problem, Text
 from instella.errors import BadUse, VerificationError
 from instella.evaluation import near
-from instella.evaluation.ours import read_overlap
 from instella.evaluation.near import NearIndex, runs
+from instella.evaluation.ours import read_overlap
 from instella.evaluation.overlap import HeldOut, counts
 
 QUESTION = (
@@ -19,6 +19,8 @@ QUESTION = (
 # Few words, so that runs come again; signs that split, join, or change under NFKC.
 WORDS = ("a", "b", "A", "c3", "\u00e9", "e\u0301", "\ufb01n", "fin", "x_y", "-", "\u4e00", "\u0661")
 PASSAGE = "The river rises in the northern hills and runs past three old mills before the sea"
+
+
 @pytest.fixture
 def held_out(tmp_path):
     write_jsonl(

@@ -69,9 +69,7 @@ class InstellaLM(TemplateLM):  # type: ignore[misc]
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
     ) -> list[tuple[float, bool]]:
         """Sum of the log-probabilities of each continuation, and whether it is greedy."""
-        found = likelihoods(
-            self._network, [self._cut(*ids) for _, *ids in requests], self._batch
-        )
+        found = likelihoods(self._network, [self._cut(*ids) for _, *ids in requests], self._batch)
         return [(float(one.logprobs.sum()), one.greedy) for one in found]
 
     def _cut(self, context: list[int], continuation: list[int]) -> Request:
