@@ -1,4 +1,4 @@
-"""``instella evaluation suites|reconcile|difference|overlap|harness|judge|ttt``."""
+"""``instella evaluation suites|reconcile|difference|overlap|harness|judge|prompts|ttt``."""
 
 import argparse
 import shlex
@@ -7,7 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from instella.commands import evaluation_harness, evaluation_judge, evaluation_ttt
+from instella.commands import (
+    evaluation_harness,
+    evaluation_judge,
+    evaluation_prompts,
+    evaluation_ttt,
+)
 from instella.commands.common import add_parser, json_line
 from instella.errors import BadUse
 from instella.recipe.published import Published, read_published
@@ -61,6 +66,7 @@ def register(subparsers: Any) -> None:
     overlap.set_defaults(run=run_overlap)
     evaluation_harness.register(actions)
     evaluation_judge.register(actions)
+    evaluation_prompts.register(actions)
     evaluation_ttt.register(actions)
 
 
