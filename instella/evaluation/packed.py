@@ -23,7 +23,7 @@ from torch import Tensor
 
 from instella.errors import BadUse, KitError
 from instella.network.attention import attend
-from instella.network.network import Attention, Instella
+from instella.network.network import Attention, Instella, Layer
 from instella.network.product import CHUNK, PORTABLE, chain_product
 from instella.network.rope import rotate
 from instella.rollout.generate import LANES
@@ -174,7 +174,10 @@ def _batch(
     starts = np.cumsum([0, *(len(group.ids) for group in groups)]).tolist()
     ids = [token for group in groups for token in group.ids]
     positions = [position for group in groups for position in group.positions]
-    rows, targets, sizes, numbers = [], [], [], []
+    rows: list[int] = []
+    targets: list[int] = []
+    sizes: list[int] = []
+    numbers: list[int] = []
     for group, start in zip(groups, starts, strict=False):
         for number, scored in zip(group.numbers, group.scored, strict=True):
             rows += [start + index for index in scored]
@@ -216,6 +219,7 @@ def _states(
         for group, start in zip(groups, starts, strict=False)
     ]
     for layer in model.layers:
+        assert isinstance(layer, Layer)
         normed = layer.pre_attention_layernorm(x)
         x = x + _attention(layer.self_attn, normed, (cosine, sine), layouts)
         x = x + layer.mlp(layer.pre_feedforward_layernorm(x))
@@ -234,8 +238,8 @@ def _attention(
     value = attention.v_proj(x).view(heads)
     out = torch.zeros_like(query)
     for own, places, mask in layouts:
-        operands = [_laid_out(part[own], places, mask.shape[0]) for part in (query, key, value)]
-        out[own] = _attend(*operands, mask, attention.numerics).transpose(0, 1)[places]
+        q, k, v = (_laid_out(part[own], places, mask.shape[0]) for part in (query, key, value))
+        out[own] = _attend(q, k, v, mask, attention.numerics).transpose(0, 1)[places]
     return attention.o_proj(out.view(x.shape))
 
 

@@ -27,6 +27,7 @@ def main() -> int:
 
 def evaluate(asked: dict[str, Any]) -> None:
     """Write ``NAME.jsonl`` for each set, ``scores.json`` and ``harness.json`` in ``output``."""
+    import logging
     from importlib.metadata import version
 
     from lm_eval import evaluator
@@ -40,6 +41,8 @@ def evaluate(asked: dict[str, Any]) -> None:
     from instella.network.folder import load_folder
     from instella.network.known_answer import check_network
 
+    # It warns of what is meant, such as data that are no set of the hub.
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
     checkpoint, output = Path(asked["checkpoint"]), Path(asked["output"])
     tasks = {}
     for name, given in asked["sets"].items():

@@ -86,13 +86,15 @@ def record_of(sample: Mapping[str, Any]) -> Row:
     scores derive from records.
     """
     row, arguments = sample["doc"], sample["arguments"]
+    # A whole text has nothing before it.
+    prompt = arguments[0][0] if len(arguments[0]) > 1 else ""
     responses = [answers[0] for answers in sample["resps"]]
     record: Row = {
         "key": row["key"],
         "cluster": row["cluster"],
-        "prompt_sha256": sha256_bytes(arguments[0][0].encode("utf-8")),
+        "prompt_sha256": sha256_bytes(prompt.encode("utf-8")),
         "requests_sha256": sha256_bytes(json_bytes([list(one) for one in arguments])),
-        "figures": {name: _figure(name, sample[name]) for name in sorted(sample["metrics"])},
+        "figures": dict(_figure(name, sample[name]) for name in sorted(sample["metrics"])),
     }
     if isinstance(responses[0], str):
         return record | {"samples": responses, "answers": list(sample["filtered_resps"])}
@@ -102,11 +104,15 @@ def record_of(sample: Mapping[str, Any]) -> Row:
     return record | {"loglikelihoods": list(values), "greedy": list(greedy)}
 
 
-def _figure(name: str, value: Any) -> list[float]:
-    """Numerator and denominator of an item's share; a loss in bits or nats is positive."""
+def _figure(name: str, value: Any) -> tuple[str, list[float]]:
+    """Name, and an item's numerator and denominator; a loss is positive.
+
+    A mean of figures is the harness's own, but for perplexity: it is the exponential of what
+    stands here, the mean loss of an item in nat.
+    """
     if name == "bits_per_byte":
         total, size = value
-        return [-float(total) / math.log(2), float(size)]
+        return name, [-float(total) / math.log(2), float(size)]
     if name == "perplexity":
-        return [-float(value), 1.0]
-    return [float(value), 1.0]
+        return "loss_per_item", [-float(value), 1.0]
+    return name, [float(value), 1.0]
