@@ -86,7 +86,7 @@ def speed(
     with tempfile.TemporaryDirectory(prefix="harness-") as temporary:
         folder = Path(temporary)
         write_network(shape, results / "tokenizer", folder)
-        (folder / "heldout").symlink_to(results / "heldout")
+        (folder / "heldout").symlink_to((results / "heldout").resolve())
         pairs = [(child("ours", folder, recipe), child("own", folder, recipe))
                  for _ in range(TURNS)]  # fmt: skip
     ratios = sorted(own / ours for ours, own in pairs)

@@ -95,18 +95,48 @@ class _Group:
         self.positions += range(position, position + len(ids))
         self.branch += [branch] * len(ids)
 
-    def mask(self) -> Tensor:
-        """bool [width, width] of the layout, True where a query sees a key.
+    @property
+    def width(self) -> int:
+        """Places of its layout."""
+        return self.places[-1] + 1
 
-        A place without a token sees itself, so that no row of scores is empty.
-        """
-        width = self.places[-1] + 1
-        places = torch.tensor(self.places)
-        branch = torch.full((width,), -2)
-        branch[places] = torch.tensor(self.branch)
-        seen = (branch == branch[:, None]) | (branch == -1)
-        seen &= torch.ones(width, width, dtype=torch.bool).tril()
-        return (seen & (branch >= -1)) | torch.eye(width, dtype=torch.bool)
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where attention finds the tokens of a batch.
+
+    Attributes:
+        tokens: int64 [groups, width], the token at each place; the spare one where none is.
+        mask: bool [groups, 1, width, width], True where a query sees a key. A place without
+            a token sees itself, so that no row of scores is empty.
+        placed: int64 [tokens] each: token, its group and its place.
+        long: groups of one request that no chain takes, each as its tokens.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    placed: tuple[Tensor, Tensor, Tensor]
+    long: list[slice]
+
+
+def _layout(groups: Sequence[_Group], starts: Sequence[int], spare: int) -> _Layout:
+    short = [(group, start) for group, start in zip(groups, starts, strict=False)
+             if group.width <= CHUNK]  # fmt: skip
+    width = max((group.width for group, _ in short), default=1)
+    token = [start + n for group, start in short for n in range(len(group.ids))]
+    owner = [number for number, (group, _) in enumerate(short) for _ in group.ids]
+    place = [place for group, _ in short for place in group.places]
+    placed = (torch.tensor(token), torch.tensor(owner), torch.tensor(place))
+    tokens = torch.full((len(short), width), spare)
+    branch = torch.full((len(short), width), -2)
+    if short:
+        tokens[placed[1:]] = placed[0]
+        branch[placed[1:]] = torch.tensor([own for group, _ in short for own in group.branch])
+    seen = (branch[:, None, :] == branch[:, :, None]) | (branch == -1)[:, None, :]
+    seen &= torch.ones(width, width, dtype=torch.bool).tril() & (branch >= -1)[:, None, :]
+    long = [slice(start, start + len(group.ids))
+            for group, start in zip(groups, starts, strict=False) if group.width > CHUNK]  # fmt: skip
+    return _Layout(tokens, (seen | torch.eye(width, dtype=torch.bool))[:, None], placed, long)
 
 
 @torch.no_grad()
@@ -131,8 +161,11 @@ def likelihoods(network: Instella, requests: Sequence[Request], per_batch: int) 
                 f"neither may be empty, and the network reads {limit}"
             )
     check_widths(network)
-    # Neighbours in this order share contexts.
-    order = sorted(range(len(requests)), key=lambda number: requests[number].context)
+    # Neighbours in this order share contexts, and groups of a batch are about as long.
+    order = sorted(
+        range(len(requests)),
+        key=lambda number: (len(requests[number].context), requests[number].context),
+    )
     results: dict[int, Likelihood] = {}
     for first in range(0, len(order), per_batch):
         groups = _groups(requests, order[first : first + per_batch])
@@ -214,50 +247,44 @@ def _states(
     x = model.embed_tokens(torch.tensor(ids))
     # The table's rows by position; how many tokens there are together is no sequence's length.
     cosine, sine = model.rope(x[None, :1], torch.tensor(positions))
-    layouts = [
-        (slice(start, start + len(group.ids)), torch.tensor(group.places), group.mask())
-        for group, start in zip(groups, starts, strict=False)
-    ]
+    layout = _layout(groups, starts, len(ids) - 1)
     for layer in model.layers:
         assert isinstance(layer, Layer)
         normed = layer.pre_attention_layernorm(x)
-        x = x + _attention(layer.self_attn, normed, (cosine, sine), layouts)
+        x = x + _attention(layer.self_attn, normed, (cosine, sine), layout)
         x = x + layer.mlp(layer.pre_feedforward_layernorm(x))
     return model.norm(x)
 
 
 def _attention(
-    attention: Attention,
-    x: Tensor,
-    rope: tuple[Tensor, Tensor],
-    layouts: Sequence[tuple[slice, Tensor, Tensor]],
+    attention: Attention, x: Tensor, rope: tuple[Tensor, Tensor], layout: _Layout
 ) -> Tensor:
     heads = (x.shape[0], attention.heads, -1)
     query = rotate(attention.q_norm(attention.q_proj(x)).view(heads), *rope)
     key = rotate(attention.k_norm(attention.k_proj(x)).view(heads), *rope)
     value = attention.v_proj(x).view(heads)
     out = torch.zeros_like(query)
-    for own, places, mask in layouts:
-        q, k, v = (_laid_out(part[own], places, mask.shape[0]) for part in (query, key, value))
-        out[own] = _attend(q, k, v, mask, attention.numerics).transpose(0, 1)[places]
+    for own in layout.long:
+        q, k, v = (part[own].transpose(0, 1)[None] for part in (query, key, value))
+        out[own] = attend(q, k, v, None, attention.numerics)[0].transpose(0, 1)
+    if len(layout.tokens):
+        q, k, v = (part[layout.tokens].transpose(1, 2) for part in (query, key, value))
+        token, group, place = layout.placed
+        mixed = _attend(q, k, v, layout.mask, attention.numerics)
+        out[token] = mixed.transpose(1, 2)[group, place]
     return attention.o_proj(out.view(x.shape))
 
 
-def _laid_out(x: Tensor, places: Tensor, width: int) -> Tensor:
-    """[tokens, heads, d] -> contiguous [heads, width, d], zeros where no token stands."""
-    out = x.new_zeros(x.shape[1], width, x.shape[2])
-    out[:, places] = x.transpose(0, 1)
-    return out
-
-
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, numerics: str) -> Tensor:
-    """Attention under a mask [width, width]; all else [heads, width, d]."""
-    width = query.shape[1]
-    if numerics != PORTABLE or width > CHUNK:
-        # Longer than a chain is a plain sequence by itself.
-        plain = width > CHUNK
-        return attend(query[None], key[None], value[None], None if plain else mask, numerics)[0]
-    queries = query * (1.0 / math.sqrt(query.shape[2]))
-    scores = torch.stack([chain_product(q, k) for q, k in zip(queries, key, strict=True)])
-    shares = torch.softmax(scores.masked_fill_(~mask, -torch.inf), -1)
-    return torch.stack([chain_product(p, v.t()) for p, v in zip(shares, value, strict=True)])
+    """Attention under a mask; all else [groups, heads, width, d]."""
+    if numerics != PORTABLE:
+        return attend(query, key, value, mask, numerics)
+    queries, keys, values = (
+        part.reshape(-1, *part.shape[2:])
+        for part in (query * (1.0 / math.sqrt(query.shape[3])), key, value)
+    )
+    scores = torch.stack([chain_product(q, k) for q, k in zip(queries, keys, strict=True)])
+    scores = scores.view(*query.shape[:3], -1).masked_fill_(~mask, -torch.inf)
+    shares = torch.softmax(scores, -1).view(len(queries), *scores.shape[2:])
+    mixed = [chain_product(p, v.t()) for p, v in zip(shares, values, strict=True)]
+    return torch.stack(mixed).view(query.shape)
