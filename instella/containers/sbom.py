@@ -21,7 +21,9 @@ def cyclonedx(image: Image, debian: DebianLock | None, locks: Sequence[Path]) ->
     """
     parts = [_debian(item) for item in debian.packages] if debian else []
     for lock in locks:
-        parts += [_python(name, *found) for name, found in sorted(locked_hashes(lock).items())]
+        parts += [
+            python_component(name, *found) for name, found in sorted(locked_hashes(lock).items())
+        ]
     if image.base is not None:
         parts.append(_base(image))
     return json_bytes(
@@ -54,7 +56,8 @@ def _debian(item: Any) -> dict[str, Any]:
     }
 
 
-def _python(name: str, version: str, hashes: set[str]) -> dict[str, Any]:
+def python_component(name: str, version: str, hashes: set[str]) -> dict[str, Any]:
+    """A locked Python package, with the SHA-256 of each file that the lock allows."""
     return {
         "type": "library",
         "bom-ref": f"pypi:{name}@{version}",

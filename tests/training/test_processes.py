@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from training_helpers import SmallNetwork, run_small, small_job, small_training
+from training_helpers import SmallNetwork, forked, run_small, small_job, small_training
 
 from instella.artifacts.job import Job
 from instella.errors import BadUse, KitError, VerificationError
@@ -31,7 +31,6 @@ from instella.training.optimizer import AdamW
 from instella.training.processes import launch
 from instella.training.reduction import Group
 
-FORK = multiprocessing.get_context("fork")
 BOUND_SECONDS = 120.0
 STEPS = 4
 KILLED = r"^rank 1 ended with status -9 and no message: run the stage again"
@@ -124,9 +123,8 @@ def _form_with_a_death(told: Connection) -> None:
 
 def test_a_rank_killed_while_the_group_forms() -> None:
     """In a process of its own, as a stage is: torch counts the groups that it could not form."""
-    here, there = FORK.Pipe()
-    process = FORK.Process(target=_form_with_a_death, args=(there,))
-    process.start()
+    here, there = multiprocessing.Pipe()
+    process = forked(_form_with_a_death, there)
     assert here.poll(BOUND_SECONDS)
     text, left = here.recv()
     process.join()
