@@ -1,4 +1,4 @@
-"""Held-out items in what a whole run trained on, against plain sets of words."""
+"""What the commands of evaluation tell of a whole run, overlap with its training data above all."""
 
 import argparse
 import json
@@ -79,3 +79,14 @@ def test_what_was_trained_on_is_found(nano_run: Run, tmp_path: Path, name: str) 
     found = HeldOut(tmp_path, 13).found_in(evaluation_overlap._documents(run, name))
     assert len(long) > 3 and found.near == long
     assert found.exact
+
+
+def test_prompts_of_a_measured_set(nano_run: Run) -> None:
+    done = instella(nano_run.folder, "evaluation", "prompts", "sft", "arc_easy")
+    assert done.code == 0, done.err
+    told = [json.loads(line) for line in done.out.splitlines()]
+    records = read_jsonl(nano_run.results / "evaluate_sft" / "arc_easy.jsonl")
+    assert [row["key"] for row in told] == [record["key"] for record in records]
+    assert len({row["prompt_sha256"] for row in told}) == len({r["cluster"] for r in records})
+    done = instella(nano_run.folder, "evaluation", "prompts", "sft", "mmlu")
+    assert done.code == 2 and "evaluate_sft: measures no set 'mmlu'" in done.err
