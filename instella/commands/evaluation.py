@@ -1,16 +1,26 @@
-"""``instella evaluation suites|reconcile|difference|overlap|ttt``."""
+"""``instella evaluation suites|reconcile|difference|overlap|harness|judge|prompts|ttt``."""
 
 import argparse
+import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from instella.commands import evaluation_ttt
+from instella.commands import (
+    evaluation_harness,
+    evaluation_judge,
+    evaluation_prompts,
+    evaluation_ttt,
+)
 from instella.commands.common import add_parser, json_line
 from instella.errors import BadUse
 from instella.recipe.published import Published, read_published
 from instella.recipe.reader import read_placement, read_recipe
 from instella.recipe.settings import Recipe
+
+if TYPE_CHECKING:
+    from instella.evaluation.suites import Suite
 
 
 def register(subparsers: Any) -> None:
@@ -18,6 +28,15 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser("evaluation", help="protocols, published scores, TTT-Bench")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     suites = add_parser(actions, "suites", "print the published protocols and what is unknown")
+    suites.add_argument(
+        "--command", dest="rendered", metavar="TASK[,TASK]",
+        help="print the harness's command line for these tasks instead",
+    )  # fmt: skip
+    suites.add_argument("--suite", metavar="SUITE", help="whose tasks, if several have them")
+    suites.add_argument(
+        "--with", dest="values", action="append", default=[], metavar="NAME=TEXT",
+        help="a value of the command line, such as model=FOLDER or output=FOLDER",
+    )  # fmt: skip
     suites.set_defaults(run=run_suites)
     reconcile = add_parser(actions, "reconcile", "set every published score beside ours")
     reconcile.add_argument(
@@ -45,6 +64,9 @@ def register(subparsers: Any) -> None:
     )
     overlap.add_argument("--json", action="store_true", help="as one JSON object, for reconcile")
     overlap.set_defaults(run=run_overlap)
+    evaluation_harness.register(actions)
+    evaluation_judge.register(actions)
+    evaluation_prompts.register(actions)
     evaluation_ttt.register(actions)
 
 
@@ -65,6 +87,8 @@ def run_suites(args: argparse.Namespace) -> int:
     found = faults(suites, published)
     if found:
         raise BadUse(f"{folder}: {'; '.join(found)}")
+    if args.rendered is not None:
+        return _print_command(suites, args)
     if args.json:
         print(json_line({name: asdict(suite) for name, suite in suites.items()}))
         return 0
@@ -75,6 +99,23 @@ def run_suites(args: argparse.Namespace) -> int:
             said = f"; unknown: {', '.join(missing)}" if missing else ""
             print(f"  {benchmark}: {task.task}, {task.shots}-shot, {task.metric}, "
                   f"{task.dataset}, {task.split}, {task.items} items{said}")  # fmt: skip
+    return 0
+
+
+def _print_command(suites: Mapping[str, "Suite"], args: argparse.Namespace) -> int:
+    """One line for a shell; which harness it belongs to stands behind a hash sign."""
+    from instella.evaluation.suites import command_line, suite_with
+
+    benchmarks = tuple(args.rendered.split(","))
+    suite = suite_with(suites, benchmarks, args.suite)
+    values = {}
+    for text in args.values:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise BadUse(f"--with {text}: write NAME=TEXT")
+        values[name] = value
+    line = shlex.join(command_line(suite, benchmarks, values))
+    print(f"{line}  # {suite.harness} @{suite.commit}")
     return 0
 
 

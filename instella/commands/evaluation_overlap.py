@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         for stage in sorted({name} | ancestors(project.graph, name)):
             if project.graph[stage].kind in LEDGER_KINDS and stage != "tokenizer":
                 if stage not in kept:
-                    kept[stage] = _found(seen, stage, held_out)
+                    kept[stage] = held_out.found_in(_documents(seen, stage))
                 found |= kept[stage]
         made[name] = counts(held_out, found)
     if args.json:
@@ -45,14 +45,6 @@ def run(args: argparse.Namespace) -> int:
             print(f"{name}: {held}: {number['exact']} exact, {number['near']} near of "
                   f"{number['items']} items, {number['short']} too short for near")  # fmt: skip
     return 0
-
-
-def _found(seen: Run, name: str, held_out: HeldOut) -> Found:
-    """What the documents of one ledger hold."""
-    found = Found(frozenset(), frozenset())
-    for document in _documents(seen, name):
-        found |= held_out.found_in(document)
-    return found
 
 
 def _documents(seen: Run, name: str) -> Iterator[Document]:

@@ -3,21 +3,23 @@
 Exact is the rule by which the tokens stages drop documents (``data.contamination``), so on
 what they kept it finds nothing unless a rule or a ledger is wrong. Near finds what it misses:
 an item is nearly in a document when at least ``NEAR_SHARE`` of the runs of ``NEAR_WORDS``
-words of its question (or text) stand in the document, in any order. Nothing is sampled or
-hashed, so counts are exact; an item with fewer words is compared by the exact rule alone.
+words of its question (or text) stand in the document, in any order (``evaluation.near``).
+Nothing is sampled, so counts are exact; an item with fewer words is compared by the exact
+rule alone.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from instella.canonical import read_jsonl
 from instella.data.adapters import texts
-from instella.data.contamination import WORD, Guard
+from instella.data.contamination import Guard
 from instella.data.documents import Document
-from instella.data.rolling import plain
 from instella.errors import VerificationError
+from instella.evaluation.near import NearIndex
 
 NEAR_WORDS = 5
 # A word changed in every twelve leaves no run of thirteen, and eight in thirteen runs of five.
@@ -50,46 +52,39 @@ class HeldOut:
         self.items: Counter[str] = Counter()
         self.short: Counter[str] = Counter()
         self._names: list[str] = []
-        self._sizes: list[int] = []
-        self._holders: dict[tuple[str, ...], list[int]] = {}
+        items = []
         for path in sorted(folder.glob("*.jsonl")):
             for row in read_jsonl(path):
-                self._add(path.stem, row.get("key"), row.get("text", row.get("question")))
+                items.append(self._text(path.stem, row))
+        self._near = NearIndex(items, NEAR_WORDS, NEAR_SHARE)
+        for name, runs in zip(self._names, self._near.sizes.tolist(), strict=True):
+            held_out = name.partition("/")[0]
+            self.items[held_out] += 1
+            self.short[held_out] += runs == 0
         self._guard = Guard.from_folder(folder, ngram)
 
-    def _add(self, held_out: str, key: object, text: object) -> None:
+    def _text(self, held_out: str, row: Mapping[str, Any]) -> str:
+        key, text = row.get("key"), row.get("text", row.get("question"))
         if not isinstance(key, str) or not isinstance(text, str):
             raise VerificationError(f"held-out set {held_out}, {key}: has no key, question or text")
-        self.items[held_out] += 1
-        runs = set(_runs(text))
-        if not runs:
-            self.short[held_out] += 1
-            return
-        number = len(self._names)
         self._names.append(f"{held_out}/{key}")
-        self._sizes.append(len(runs))
-        for run in runs:
-            self._holders.setdefault(run, []).append(number)
+        return text
 
-    def found_in(self, document: Document) -> Found:
-        """The items that one document holds; of several exact ones the first is named."""
-        exact = self._guard.holds(document)
-        shared: Counter[int] = Counter()
-        # One text at a time would miss an item that runs over two turns.
-        for run in set(_runs(" ".join(texts(document)))):
-            shared.update(self._holders.get(run, ()))
-        near = {
-            self._names[number]
-            for number, count in shared.items()
-            if count >= NEAR_SHARE * self._sizes[number]
-        }
-        return Found(frozenset({exact} if exact else ()), frozenset(near))
+    def found_in(self, documents: Iterable[Document]) -> Found:
+        """The items that any of the documents holds.
 
-
-def _runs(text: str) -> Iterator[tuple[str, ...]]:
-    words = WORD.findall(plain(text))
-    for start in range(len(words) - NEAR_WORDS + 1):
-        yield tuple(words[start : start + NEAR_WORDS])
+        Each document is read once and let go. Of several items that one document holds
+        exactly, only the first is named.
+        """
+        exact: set[str] = set()
+        near: set[int] = set()
+        for document in documents:
+            name = self._guard.holds(document)
+            if name is not None:
+                exact.add(name)
+            # One text at a time would miss an item that runs over two turns.
+            near |= self._near.found_in(" ".join(texts(document)), near)
+        return Found(frozenset(exact), frozenset(self._names[number] for number in near))
 
 
 def counts(held_out: HeldOut, found: Found) -> dict[str, dict[str, int]]:

@@ -42,6 +42,7 @@ class Task:
     counted: bool = setting("a score is a whole number of right items over all items")
     sources: tuple[str, ...] = setting("codes of the legend")
     argument: str | None = setting("name on the harness's command line, if another", default=None)
+    command: tuple[str, ...] = setting("words of its own command line, if another", default=())
     scale: tuple[float, ...] = setting("lowest and highest score", default=(0.0, 100.0))
     note: str = setting("what has to be known", default="")
 
@@ -105,14 +106,18 @@ def command_line(suite: Suite, benchmarks: tuple[str, ...], values: Mapping[str,
         values: for each other placeholder its text; a text is never split into words.
 
     Raises:
-        BadUse: a benchmark that the suite lacks, or a placeholder without a value.
+        BadUse: a benchmark that the suite lacks, one with a command of its own among others,
+            or a placeholder without a value.
     """
     unknown = [name for name in benchmarks if name not in suite.tasks]
     if unknown:
         raise BadUse(f"{unknown[0]}: no task of the suite; choose from {', '.join(suite.tasks)}")
     named = [suite.tasks[name].argument or suite.tasks[name].task for name in benchmarks]
+    alone = [name for name in benchmarks if suite.tasks[name].command]
+    if alone and len(benchmarks) > 1:
+        raise BadUse(f"{alone[0]}: has a command of its own; ask for it alone")
     line = []
-    for word in suite.command:
+    for word in suite.tasks[alone[0]].command if alone else suite.command:
         if word == "{tasks}":
             line += named
         elif word.startswith("{") and word.endswith("}"):
@@ -122,6 +127,27 @@ def command_line(suite: Suite, benchmarks: tuple[str, ...], values: Mapping[str,
         else:
             line.append(word)
     return line
+
+
+def suite_with(suites: Mapping[str, Suite], benchmarks: tuple[str, ...], name: str | None) -> Suite:
+    """The suite that has all of some benchmarks.
+
+    Args:
+        suites: all.
+        benchmarks: as the tables call them.
+        name: of the suite that is meant; None where only one fits.
+
+    Raises:
+        BadUse: no such suite, none that has them all, or several.
+    """
+    if name is not None and name not in suites:
+        raise BadUse(f"--suite: no suite {name!r}; choose one of {', '.join(suites)}")
+    fitting = [own for own, suite in suites.items() if set(benchmarks) <= set(suite.tasks)]
+    if name is None and len(fitting) > 1:
+        raise BadUse(f"{', '.join(benchmarks)}: in {' and '.join(fitting)}; add --suite")
+    if name is None and not fitting:
+        raise BadUse(f"{', '.join(benchmarks)}: no suite has it; see instella evaluation suites")
+    return suites[fitting[0] if name is None else name]
 
 
 def faults(suites: Mapping[str, Suite], published: Published) -> list[str]:

@@ -75,6 +75,7 @@ class Client:
             ``MOST_SILENCES`` times as long.
         first_pause: seconds before the second try; doubled each time, at most a minute.
         say: takes a line about each failed try.
+        who: what messages call the model behind the server.
     """
 
     def __init__(
@@ -84,16 +85,18 @@ class Client:
         say: Callable[[str], None],
         timeout: float = TIMEOUT_SECONDS,
         first_pause: float = FIRST_PAUSE,
+        who: str = "teacher",
     ) -> None:
         if not _is_address(url):
-            raise BadUse(f"teacher {url!r}: not an address; write http://HOST:PORT/v1")
+            raise BadUse(f"{who} {url!r}: not an address; write http://HOST:PORT/v1")
         if not _is_plain(key):
-            raise BadUse(f"teacher {url}: its key holds a blank, a line end or no plain letter")
+            raise BadUse(f"{who} {url}: its key holds a blank, a line end or no plain letter")
         self._url = url.rstrip("/") + "/chat/completions"
         self._key = key
         self._say = say
         self._timeout = timeout
         self._first_pause = first_pause
+        self._who = who
         self._opener = urllib.request.build_opener(_NoRedirect, _Limiter)
 
     def complete(self, body: dict[str, Any]) -> tuple[str, str]:
@@ -111,10 +114,10 @@ class Client:
             except _Unusable as error:
                 if not left:
                     raise KitError(
-                        f"teacher {self._url}: {error} after {MAX_TRIES} tries; run the stage "
-                        "again when it answers: the replies so far are kept"
+                        f"{self._who} {self._url}: {error} after {MAX_TRIES} tries; run the stage "
+                        "or command again when it answers: the replies so far are kept"
                     ) from None
-                self._say(f"teacher: {error}; asking again")
+                self._say(f"{self._who}: {error}; asking again")
                 time.sleep(min(max(pause, error.pause), LONGEST_PAUSE))
                 pause *= 2
         raise AssertionError("unreachable")
@@ -149,7 +152,7 @@ class Client:
             said = ""
         plain = "".join(letter if letter.isprintable() else " " for letter in said)
         return BadUse(
-            f"teacher {self._url}: status {error.code}: {plain[:200].strip()}; correct the "
+            f"{self._who} {self._url}: status {error.code}: {plain[:200].strip()}; correct the "
             "address, the key or the model's name"
         )
 

@@ -31,6 +31,35 @@ def test_suites_are_printed(said):
     ] == 541  # fmt: skip
 
 
+def test_the_command_of_a_harness_is_printed(said):
+    options = ("suites", "--recipe", RECIPE, "--with", "model=a model", "--with", "output=out")
+    assert said(*options, "--command", "AIME24,AMC") == (
+        "bash ./scripts/eval/eval_model.sh --model 'a model' --datasets aime amc --dataset-dir "
+        "data_processed --output-dir out  # the copy of DeepScaleR's evaluation in M "
+        "@65534d33d47a4d1d97b6e73b35bdf169968a851c\n"
+    )
+    line = said(*options, "--command", "MT-Bench", "--with", "name=ours")
+    assert line.startswith("python -m fastchat.llm_judge.gen_model_answer --model-path 'a model' ")
+    more = ("--suite", "base", "--with", "batch=8", "--with", "model_args={}")
+    assert " --task mmlu:mc::olmes --batch-size 8 " in said(*options, "--command", "MMLU", *more)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("MMLU",), "MMLU: in base and instruct; add --suite"),
+        (("MMLU", "--suite", "bose"), "no suite 'bose'; choose one of base"),
+        (("NLLB",), "NLLB: no suite has it"),
+        (("AIME24",), "give a value for model"),
+        (("MT-Bench,IFEval",), "MT-Bench: has a command of its own; ask for it alone"),
+        (("AIME24", "--with", "model"), "--with model: write NAME=TEXT"),
+    ],
+)
+def test_a_command_that_cannot_be_rendered(said, arguments, text):
+    line = said("suites", "--recipe", RECIPE, "--command", *arguments, code=2)
+    assert text in line and line.count("\n") == 1
+
+
 def test_a_recipe_without_publications_needs_a_folder(said, tmp_path):
     tiny = ROOT / "recipes" / "tiny.yaml"
     assert "add --published recipes/published" in said("reconcile", "--recipe", tiny, code=2)

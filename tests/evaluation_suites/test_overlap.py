@@ -2,19 +2,23 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from instella.canonical import write_jsonl
 from instella.data.documents import Conversation, Message, Preference, Problem, Text
 from instella.errors import BadUse, VerificationError
+from instella.evaluation import near
+from instella.evaluation.near import NearIndex, runs
 from instella.evaluation.ours import read_overlap
-from instella.evaluation.overlap import Found, HeldOut, counts
+from instella.evaluation.overlap import HeldOut, counts
 
 QUESTION = (
     "A baker sells forty loaves on Monday and half as many on Tuesday, how many loaves in all"
 )
+# Few words, so that runs come again; signs that split, join, or change under NFKC.
+WORDS = ("a", "b", "A", "c3", "\u00e9", "e\u0301", "\ufb01n", "fin", "x_y", "-", "\u4e00", "\u0661")
 PASSAGE = "The river rises in the northern hills and runs past three old mills before the sea"
-NOTHING = Found(frozenset(), frozenset())
 
 
 @pytest.fixture
@@ -31,9 +35,7 @@ def held_out(tmp_path):
 
 
 def found(held_out, *documents):
-    result = NOTHING
-    for document in documents:
-        result |= held_out.found_in(document)
+    result = held_out.found_in(documents)
     return set(result.exact), set(result.near)
 
 
@@ -86,7 +88,7 @@ def test_both_answers_of_a_pair_are_looked_at(held_out):
 def test_short_items_are_told_apart(held_out):
     """Compared as a whole by the exact rule, and never near."""
     assert found(held_out, Problem("p", "3+4-5", "2")) == ({"sums/short"}, set())
-    result = held_out.found_in(Problem("p", "3+4-5", "2"))
+    result = held_out.found_in([Problem("p", "3+4-5", "2")])
     assert counts(held_out, result) == {
         "sums": {"items": 2, "exact": 1, "near": 0, "short": 1},
         "texts": {"items": 1, "exact": 0, "near": 0, "short": 0},
@@ -112,3 +114,46 @@ def test_an_overlap_is_read(tmp_path):
     value = {"sft": {"mmlu": {"items": 9, "exact": 0, "near": 1, "short": 0}}}
     path.write_text(json.dumps(value))
     assert read_overlap(path) == value
+
+
+def by_definition(items, text, words, share):
+    """Numbers of the items that a text nearly holds, by sets of runs alone."""
+    held = set(runs(text, words))
+    own = [set(runs(item, words)) for item in items]
+    return {n for n, found in enumerate(own) if found and len(found & held) >= share * len(found)}
+
+
+@pytest.mark.parametrize("words", [1, 3, 5])
+def test_random_texts_are_found_as_by_definition(words):
+    generator = np.random.Generator(np.random.PCG64(words))
+
+    def text(most):
+        drawn = generator.integers(0, len(WORDS), generator.integers(0, most))
+        return " ".join(WORDS[n] for n in drawn)
+
+    items = [text(14) for _ in range(150)]
+    index = NearIndex(items, words, 0.5)
+    assert index.sizes.tolist() == [len(set(runs(item, words))) for item in items]
+    hits = 0
+    for _ in range(150):
+        document = text(120)
+        wanted = by_definition(items, document, words, 0.5)
+        assert index.found_in(document, set()) == wanted
+        known = set(list(wanted)[::2])
+        assert index.found_in(document, known) == wanted - known
+        hits += len(wanted)
+    assert hits > 50
+
+
+def test_runs_with_one_fingerprint_are_told_apart(monkeypatch):
+    """All fingerprints are made equal, so that only the words decide."""
+    monkeypatch.setattr(
+        near, "fingerprints", lambda text, n: (np.full(len(list(runs(text, n))), 7, np.uint64), 0)
+    )
+    index = NearIndex([QUESTION, PASSAGE, "too short"], 5, 0.01)
+    assert index.found_in(PASSAGE, set()) == {1}
+    assert index.found_in("a b c d e f g", set()) == set()
+
+
+def test_no_items_are_never_found():
+    assert NearIndex([], 5, 0.5).found_in(QUESTION, set()) == set()
