@@ -42,10 +42,9 @@ def run_cases(group: Group, inputs: Path, folder: Path, cases: Cases) -> None:
 
 
 def case_job(kind: str, inputs: Path, folder: Path, **changes: object) -> Job:
-    if kind == "odd":
-        changes["settings"] = {"model": ODD, "pretrain": SETTINGS["pretrain"]}
     chosen = RECOMPUTED if kind == "recomputed" else None
-    return toy_job(kind if kind in STAGES else "pretrain", inputs, folder, chosen, **changes)
+    job = toy_job(kind if kind in STAGES else "pretrain", inputs, folder, chosen, **changes)
+    return replace(job, settings={**job.settings, "model": ODD}) if kind == "odd" else job
 
 
 @pytest.fixture(scope="module")
