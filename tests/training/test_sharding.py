@@ -83,7 +83,7 @@ def expect(folder: Path, alone: Path, names: list[str]) -> None:
 
 def test_two_ranks_make_the_bytes_of_one(two: Path, alone: Path) -> None:
     """Weights, moments, step lines and the step ledger; activation checkpointing changes none."""
-    names = sorted(path.name for path in two.iterdir() if (path / "scratch").is_dir())
+    names = sorted(path.name for path in two.iterdir() if (path / "output" / LEDGER).is_file())
     assert len(names) == 7
     expect(two, alone, names)
 
