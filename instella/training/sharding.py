@@ -129,7 +129,7 @@ class Sharded:
         return Partial(gradients, dict(zip(names, packed.tolist(), strict=True)))
 
     def combine(self, partial: Partial | None, count: int) -> Partial:
-        """Add the replicas' sums, and then tell those figures that all ranks know by now."""
+        """Add the replicas' sums; within a group ``leaf`` has added."""
         return self.replicas.combine(partial, [part.tensor for part in self.parts], count)
 
     def squares(self, gradients: Sequence[Tensor]) -> float:
