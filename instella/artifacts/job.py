@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from instella.progress import Reporter
+from instella.recipe.settings import UNSHARDED, Sharding
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Job:
         ranks: processes of a training stage; never changes the bytes.
         report: progress lines.
         workers: processes of a tokens stage; never changes the bytes.
+        sharding: how the ranks hold the network; never changes the bytes.
         units: (I, N): only share I of N of a tokens stage's units is wanted, in scratch.
     """
 
@@ -39,3 +41,4 @@ class Job:
     report: Reporter
     workers: int = 1
     units: tuple[int, int] | None = None
+    sharding: Sharding = UNSHARDED

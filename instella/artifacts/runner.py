@@ -252,6 +252,7 @@ class _Execution:
             report=self.report,
             workers=self.workspace.workers,
             units=units,
+            sharding=self.workspace.sharding,
         )
 
     def _publish(self, output: Path) -> Manifest:

@@ -7,6 +7,7 @@ from instella.artifacts.manifest import NAME, Manifest, read_manifest
 from instella.artifacts.store import Store
 from instella.errors import Incomplete, VerificationError
 from instella.recipe.graph import Stage
+from instella.recipe.settings import UNSHARDED, Sharding
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Workspace:
         recipe_folder: folder of the recipe file.
         ranks: processes of a training stage.
         workers: processes of a tokens stage.
+        sharding: how the ranks of a training stage hold its network.
     """
 
     results: Path
@@ -28,6 +30,7 @@ class Workspace:
     recipe_folder: Path
     ranks: int = 1
     workers: int = 1
+    sharding: Sharding = UNSHARDED
 
     def manifest(self, stage: str) -> Path:
         """Path of a stage's manifest, whether it exists or not."""

@@ -89,6 +89,7 @@ def load_project(args: argparse.Namespace) -> Project:
         recipe_folder=recipe_file.parent,
         ranks=placement.ranks,
         workers=placement.workers,
+        sharding=placement.sharding,
     )
     return Project(recipe, placement, build_graph(recipe), workspace)
 

@@ -1,9 +1,11 @@
 """A Hugging Face folder: configuration, weights and tokenizer of one network."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from instella import canonical
 from instella.errors import VerificationError
@@ -21,6 +23,7 @@ def save_folder(
     max_positions: int,
     eos_id: int = 0,
     pad_id: int = 1,
+    state: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write ``config.json``, ``generation_config.json``, the weights and the tokenizer.
 
@@ -31,11 +34,12 @@ def save_folder(
         max_positions: ``max_position_embeddings`` of the folder.
         eos_id: end of text, also begin of text.
         pad_id: padding.
+        state: the weights by name; None for those that the network holds.
 
     Raises:
         VerificationError: the tokenizer's files are not there, or dtypes are mixed.
     """
-    state = network.state_dict()
+    state = network.state_dict() if state is None else state
     dtypes = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in state.values()})
     if len(dtypes) != 1:
         raise VerificationError(f"{folder}: tensors of {' and '.join(dtypes)} are mixed")

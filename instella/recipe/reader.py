@@ -94,6 +94,10 @@ def _check_placement(placement: Placement, places: Places) -> None:
     if placement.ranks & (placement.ranks - 1):
         what = f"is {placement.ranks}, not a power of two"
         raise places.error(("ranks",), what, "write 1, 2, 4, 8 and so on")
+    shared = placement.sharding.ranks
+    if placement.sharding.kind == "hybrid" and (shared is None or shared & (shared - 1)):
+        what = f"is {shared}, and hybrid sharding needs a power of two"
+        raise places.error(("sharding", "ranks"), what, "write the ranks of one node")
     for name in ("results", "store", "downloads"):
         folder = Path(getattr(placement, name))
         found = next((item for item in (folder, *folder.parents) if os.path.lexists(item)), None)

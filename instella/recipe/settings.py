@@ -462,6 +462,28 @@ class Container:
 
 
 @dataclass(frozen=True)
+class Sharding:
+    """How the ranks of a training stage hold its network."""
+
+    kind: str = setting(
+        "none: each holds it whole; full: all share one copy; hybrid: groups of ranks share a copy",
+        default="none",
+        choices=("none", "full", "hybrid"),
+    )
+    ranks: int | None = setting(
+        "hybrid: ranks that share a copy, best those of one node", default=None, at_least=1
+    )
+    wrap: str = setting(
+        "what is gathered at once: block: a layer; model: the whole network",
+        default="block",
+        choices=("block", "model"),
+    )
+
+
+UNSHARDED = Sharding()
+
+
+@dataclass(frozen=True)
 class Placement:
     """``config.yaml``: where and how a recipe runs. Never part of an identity."""
 
@@ -473,6 +495,7 @@ class Placement:
         "processes of a training stage, on a cluster of each of its nodes", default=1, at_least=1
     )
     workers: int = setting("processes of a tokens stage", default=1, at_least=1)
+    sharding: Sharding = setting("parts of the network on each rank", default=UNSHARDED)
     container: Container = setting("engine", default=Container())
     launcher: str = setting(
         "who starts the processes of a training stage: local: the stage itself, on its machine; "

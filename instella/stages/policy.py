@@ -87,6 +87,8 @@ def _run(group: Group, job: Job) -> None:
             f"{job.scratch}: a checkpoint of {trainer.step} updates with {len(lines)} steps is "
             f"not of this stage, which makes {updates} a step: remove the folder"
         )
+    if job.sharding.kind != "none":
+        job.report.say("answers are sampled from the network, so every rank holds it whole")
     if chosen.test_every is not None:
         job.report.say("test_every is for the production engine; here checkpoints are evaluated")
     with Grader() as grader:
@@ -112,7 +114,8 @@ def _run(group: Group, job: Job) -> None:
             if stop:
                 end_here(job, group, step + 1, steps.total_steps)
     if group.rank == 0:
-        publish(job, Trained(trainer, lines, ledger), network, training, start)
+        trained = Trained(trainer, lines, ledger, *trainer.gathered())
+        publish(job, trained, network, training, start)
 
 
 def updates_per_step(chosen: settings.Policy) -> int:

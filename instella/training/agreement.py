@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from instella import numerics
 from instella.artifacts.code import source_digest
@@ -13,7 +12,7 @@ from instella.artifacts.identity import PACKAGE_FOLDER
 from instella.artifacts.job import Job
 from instella.errors import VerificationError
 from instella.merkle import DIGEST_BYTES
-from instella.training.ledger import numbers_digest, tensor_digests
+from instella.training.ledger import numbers_digest
 from instella.training.reduction import Group
 
 # The package as it is when this process imports it: ranks start one after the other, and each
@@ -21,13 +20,13 @@ from instella.training.reduction import Group
 CODE = source_digest(PACKAGE_FOLDER)
 
 
-def starting_facts(job: Job, step: int, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def starting_facts(job: Job, step: int, tensors: str) -> dict[str, str]:
     """Digests, 64 hex digits, of what has to be equal on every rank before the first step.
 
     Args:
         job: its settings and numerics class.
         step: updates done before.
-        tensors: weights and moments by name.
+        tensors: digest of weights and moments.
     """
     environment = {name: os.environ.get(name, "") for name in numerics.pins(job.numerics)}
     state = [
@@ -43,7 +42,7 @@ def starting_facts(job: Job, step: int, tensors: Mapping[str, Tensor]) -> dict[s
         "settings": numbers_digest("settings", [job.stage, repr(sorted(job.settings.items()))]),
         "numerics state": numbers_digest("numerics", state),
         "step": numbers_digest("step", step),
-        "weights and moments": tensor_digests(tensors)["root"],
+        "weights and moments": tensors,
     }
 
 

@@ -72,11 +72,12 @@ def publish(
     Args:
         job: its output folder is filled.
         trained: the end of the run.
-        network: the trained network; its position limit is published.
+        network: its shape is published.
         training: decides whether the moments are published.
         tokenizer: folder with the tokenizer's files.
     """
-    save_folder(job.output, network, tokenizer, network.settings.max_position_embeddings)
+    limit = network.settings.max_position_embeddings
+    save_folder(job.output, network, tokenizer, limit, state=trained.weights)
     lines = trained.lines
     canonical.write_jsonl(job.output / STEPS, lines)
     canonical.write_bytes(job.output / LEDGER, b"".join(trained.ledger.lines))
@@ -92,5 +93,4 @@ def publish(
         # copied: a kill on the way leaves the next attempt all of them
         shutil.copytree(job.scratch / KEPT, job.output / CHECKPOINTS)
     if training.keep_optimizer:
-        moments = trained.trainer.optimizer.export_state()
-        canonical.write_safetensors(job.output / OPTIMIZER, moments)
+        canonical.write_safetensors(job.output / OPTIMIZER, trained.moments)

@@ -8,7 +8,7 @@ and else over the interface by which this machine reaches the master.
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
@@ -106,6 +106,21 @@ def joined(rank: int, ranks: int, store: dist.Store, limit: timedelta) -> Iterat
         yield
     finally:
         dist.destroy_process_group()
+
+
+def subgroup(members: Iterable[int], own: bool) -> dist.ProcessGroup | None:
+    """A group of some ranks, with the limits of ``joined``; every rank forms each in turn.
+
+    Args:
+        members: global ranks.
+        own: whether this rank is one of them.
+    """
+    limit = timedelta(seconds=FORM_SECONDS)
+    made = dist.new_group(list(members), timeout=limit)
+    if own:
+        dist.barrier(made)
+        dist.distributed_c10d._set_pg_timeout(TIMEOUT, made)
+    return made if own else None
 
 
 def tells_of_a_peer(error: RuntimeError) -> bool:

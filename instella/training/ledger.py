@@ -25,6 +25,7 @@ from instella.training.generators import generator_states
 _CONTEXT = "instella.ledger/1 "
 
 Streams = Sequence[Sequence[str | int]]
+DigestTogether = Callable[[Mapping[str, Tensor]], dict[str, Any]]
 
 
 class Ledger:
@@ -34,13 +35,18 @@ class Ledger:
         every: tensors are digested on each such step, and on the first and the last.
         total: steps of the whole run.
         kept: false in ranks that only share the work.
+        digest: digests tensors of which every rank holds a part, and is called in every rank;
+            None where rank 0 holds them whole.
 
     Attributes:
         lines: canonical JSON, each with its line feed.
     """
 
-    def __init__(self, every: int, total: int, kept: bool) -> None:
+    def __init__(
+        self, every: int, total: int, kept: bool, digest: DigestTogether | None = None
+    ) -> None:
         self.lines: list[bytes] = []
+        self._digest = digest
         self._every = every
         self._total = total
         self._kept = kept
@@ -58,11 +64,14 @@ class Ledger:
             fields: gives digests by name.
             tensors: gives parameters and moments by name; called when they are due.
         """
+        due = step in (1, self._total) or step % self._every == 0
+        digest = self._digest or (tensor_digests if self._kept else None)
+        digests = digest(tensors()) if due and digest is not None else None
         if not self._kept:
             return
         line: dict[str, Any] = {"step": step, **fields()}
-        if step in (1, self._total) or step % self._every == 0:
-            line["tensors"] = tensor_digests(tensors())
+        if digests is not None:
+            line["tensors"] = digests
         self.lines.append(canonical.json_bytes(line))
 
 
@@ -100,9 +109,13 @@ def tensor_digests(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
     A leaf is the canonical JSON of the pair; names are in sorted order.
     """
-    names = {name: tensor_digest(tensors[name]) for name in sorted(tensors)}
+    return with_root({name: tensor_digest(tensors[name]) for name in tensors})
+
+
+def with_root(names: Mapping[str, str]) -> dict[str, Any]:
+    """What ``tensor_digests`` gives, from the digest of each tensor."""
     root = tree_root(canonical.json_bytes([name, names[name]]) for name in sorted(names))
-    return {"names": names, "root": root.hex()}
+    return {"names": {name: names[name] for name in sorted(names)}, "root": root.hex()}
 
 
 def _digest(purpose: str, head: Any, parts: Sequence[bytes | memoryview]) -> str:

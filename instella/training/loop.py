@@ -12,22 +12,24 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from instella import stopping
 from instella.artifacts.job import Job
-from instella.errors import BadUse, KitError, Stopped
+from instella.errors import BadUse, KitError, Stopped, VerificationError
 from instella.recipe import settings
 from instella.training import checkpoint
 from instella.training.agreement import check_agreement, starting_facts
 from instella.training.generators import seed_generators
+from instella.training.layout import Layout, Whole
 from instella.training.ledger import Ledger, Streams, cursor_digest, numbers_digest, rng_digest
 from instella.training.optimizer import AdamW, clip
 from instella.training.order import Cursor
 from instella.training.projection import recompute_activations
-from instella.training.reduction import ALONE, Group, Partial, Tree, require_power_of_two
+from instella.training.reduction import ALONE, Group, Tree, require_power_of_two
+from instella.training.saving import Saver
 from instella.training.schedule import learning_rate
+from instella.training.sharding import lay_out
 
 Micro = TypeVar("Micro")
 LossFunction = Callable[[Any, Micro], tuple[Tensor, dict[str, float]]]
@@ -62,11 +64,12 @@ class Trainer:
     """Applies updates to a network.
 
     Args:
-        network: trained in place; every rank holds the whole of it.
+        network: trained in place.
         optimizer: AdamW settings.
         schedule: learning rate over ``total_updates``.
         total_updates: updates of the whole run.
         group: processes that share the work.
+        layout: what of the network each of them holds; None for the whole.
 
     Attributes:
         step: updates done in this run; decides the learning rate.
@@ -80,22 +83,24 @@ class Trainer:
         schedule: settings.Schedule,
         total_updates: int,
         group: Group = ALONE,
+        layout: Layout | None = None,
     ) -> None:
         self.network = network
         self.group = group
+        self.layout = layout or Whole(network, group)
         self.step = 0
         self._chosen = optimizer
         self._schedule = schedule
         self._total = total_updates
-        self._parameters = list(network.parameters())
-        self.optimizer = AdamW(network, optimizer)
+        self._parameters = [part.tensor for part in self.layout.parts]
+        self.optimizer = AdamW(network, optimizer, self.layout.parts)
 
     def update(self, micro_batches: Sequence[Micro], loss: LossFunction[Micro]) -> Figures:
         """One optimizer step over a global batch.
 
         Args:
             micro_batches: all of the global batch, on every rank; a power of two. Each
-                rank runs its own block of them.
+                rank runs its own of them.
             loss: ``loss(network, micro_batch)`` gives the micro-batch's term of the
                 global loss, to call backward on, and additive figures: the same names
                 for every micro-batch.
@@ -107,34 +112,54 @@ class Trainer:
         count = len(micro_batches)
         require_power_of_two(count, "the number of micro-batches (global_batch / micro_batch)")
         tree = Tree()
-        block = self.group.block(count)
-        for index in block:
+        leaves = self.layout.leaves(count)
+        for index in leaves:
             value, figures = loss(self.network, micro_batches[index])
             value.backward()
-            tree.push(Partial(self._take_gradients(), figures))
-        root = tree.root() if block else None
-        whole = self.group.combine(root, self._parameters, count)
+            tree.push(self.layout.leaf(figures))
+        whole = self.layout.combine(tree.root() if leaves else None, count)
         for parameter, gradient in zip(self._parameters, whole.gradients, strict=True):
             parameter.grad = gradient
         return self._apply(whole.figures)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters as ``parameter.NAME``, and what ``AdamW.export_state`` gives."""
-        weights = {f"parameter.{name}": item for name, item in self.network.named_parameters()}
+        """Parameters as ``parameter.NAME``, and what ``AdamW.export_state`` gives.
+
+        Where the network is sharded, what this rank holds of them.
+        """
+        weights = {f"{checkpoint.PARAMETER}.{part.name}": part.tensor for part in self.layout.parts}
         return {**weights, **self.optimizer.export_state()}
 
-    def _take_gradients(self) -> list[Tensor]:
-        gradients = []
-        for parameter in self._parameters:
-            gradient = parameter.grad
-            parameter.grad = None
-            if gradient is None:
-                gradient = torch.zeros_like(parameter)
-            gradients.append(gradient.contiguous())
-        return gradients
+    def gathered(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Weights and moments, whole, on rank 0; called in every rank."""
+        tensors = self.layout.gathered(self.tensors())
+        return checkpoint.weights_of(tensors), checkpoint.moments_of(tensors)
+
+    def restore(self, found: checkpoint.Checkpoint) -> None:
+        """Continue from a checkpoint, of any number of ranks.
+
+        Raises:
+            VerificationError: its tensors are not those of the network.
+        """
+        tensors = found.tensors(self.layout.rows)
+        weights = checkpoint.weights_of(tensors)
+        for part in self.layout.parts:
+            given = weights.pop(part.name, None)
+            if given is None or given.shape != part.tensor.shape:
+                raise VerificationError(f"{found.folder}: holds no {part.name} of this network")
+            part.tensor.data.copy_(given)
+        if weights:
+            raise VerificationError(f"{found.folder}: the network has no {min(weights)}")
+        self.optimizer.restore_state(checkpoint.moments_of(tensors), found.folder)
+        self.layout.note(found.digest)
+        self.step = found.step
+
+    def restore_moments(self, tensors: dict[str, Tensor], where: Path) -> None:
+        """As ``AdamW.restore_state``, from whole tensors."""
+        self.optimizer.restore_state(self.layout.cut(tensors, str(where)), where)
 
     def _apply(self, sums: dict[str, float]) -> Figures:
-        norm = clip(self._parameters, self._chosen.max_grad_norm)
+        norm = clip(self._parameters, self._chosen.max_grad_norm, self.layout.squares)
         for name, value in {**sums, "grad_norm": norm}.items():
             if not math.isfinite(value):
                 raise Diverged(
@@ -174,11 +199,20 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Trained:
-    """The end of a run: its trainer, one line for each step, and the step ledger."""
+    """The end of a run.
+
+    Attributes:
+        trainer: with this rank's part of weights and moments.
+        lines: one a step.
+        ledger: the step ledger.
+        weights, moments: whole, in rank 0; empty in the others.
+    """
 
     trainer: Trainer
     lines: list[Line]
     ledger: Ledger
+    weights: dict[str, Tensor]
+    moments: dict[str, Tensor]
 
 
 def train(
@@ -210,33 +244,38 @@ def train(
     if training.activation_checkpointing:
         recompute_activations(network)
     total = cursor.total_steps
-    trainer = Trainer(network, training.optimizer, training.schedule, total, group)
+    layout = lay_out(network, group, job.sharding)
+    trainer = Trainer(network, training.optimizer, training.schedule, total, group, layout)
     if moments is not None:
-        trainer.optimizer.restore_state(*moments)
-    ledger = Ledger(training.ledger_every, total, kept=group.rank == 0)
+        trainer.restore_moments(*moments)
+    ledger = Ledger(training.ledger_every, total, group.rank == 0, layout.digest_together)
     lines = resume(job, trainer, ledger)
     tokens = 0
-    while trainer.step < total:
-        epoch, examples = cursor.at(trainer.step)
-        seed_generators(training.seed, trainer.step)
-        batch = task.batch(examples)
-        figures = trainer.update(batch.micro_batches, task.loss)
-        lines.append(step_line(figures, epoch, batch))
-        streams = [cursor.stream(epoch)]
-        ledger.add(
-            figures.step,
-            partial(ledger_fields, epoch, examples, streams, [figures]),
-            trainer.tensors,
-        )
-        keep(job, trainer, training, figures.step)
-        stop = figures.step < total and stop_is_wanted(group)
-        if figures.step % training.save_every == 0 or figures.step == total or stop:
-            save(job, trainer, lines, ledger)
-        tokens += batch.tokens
-        job.report.step(figures.step, total, tokens=tokens, loss=figures.sums["loss"])
-        if stop:
-            end_here(job, group, figures.step, total)
-    return Trained(trainer, lines, ledger)
+    with Saver(job.scratch / CHECKPOINTS, trainer) as saver:
+        while trainer.step < total:
+            epoch, examples = cursor.at(trainer.step)
+            seed_generators(training.seed, trainer.step)
+            batch = task.batch(examples)
+            figures = trainer.update(batch.micro_batches, task.loss)
+            lines.append(step_line(figures, epoch, batch))
+            streams = [cursor.stream(epoch)]
+            ledger.add(
+                figures.step,
+                partial(ledger_fields, epoch, examples, streams, [figures]),
+                trainer.tensors,
+            )
+            keep(job, trainer, training, figures.step)
+            stop = figures.step < total and stop_is_wanted(group)
+            if figures.step % training.save_every == 0 or figures.step == total or stop:
+                saver.save(lines, ledger.lines)
+            saver.check()
+            tokens += batch.tokens
+            job.report.step(figures.step, total, tokens=tokens, loss=figures.sums["loss"])
+            if stop:
+                saver.finish()
+                end_here(job, group, figures.step, total)
+        saver.finish()
+    return Trained(trainer, lines, ledger, *trainer.gathered())
 
 
 def stop_is_wanted(group: Group) -> bool:
@@ -281,27 +320,22 @@ def ledger_fields(
 
 
 def keep(job: Job, trainer: Trainer, training: settings.Training, step: int) -> None:
-    """Keep weights and moments of ``step`` for the artifact, if they are due; rank 0 only.
+    """Keep weights and moments of ``step`` for the artifact, if they are due.
 
     Before the resumable checkpoint of the same step: a stage killed in between does it again.
     """
     every = training.keep_checkpoints_every
-    if trainer.group.rank == 0 and every is not None and step % every == 0:
-        state, moments = trainer.network.state_dict(), trainer.optimizer.export_state()
-        checkpoint.keep(job.scratch / KEPT, step, state, moments)
+    if every is not None and step % every == 0:
+        weights, moments = trainer.gathered()
+        if trainer.group.rank == 0:
+            checkpoint.keep(job.scratch / KEPT, step, weights, moments)
 
 
 def save(job: Job, trainer: Trainer, lines: list[Line], ledger: Ledger) -> None:
-    """Write a resumable checkpoint into the job's scratch; rank 0 only."""
-    if trainer.group.rank == 0:
-        checkpoint.save(
-            job.scratch / CHECKPOINTS,
-            trainer.step,
-            trainer.network.state_dict(),
-            trainer.optimizer.export_state(),
-            lines,
-            ledger.lines,
-        )
+    """Write a resumable checkpoint into the job's scratch, and wait for it."""
+    with Saver(job.scratch / CHECKPOINTS, trainer) as saver:
+        saver.save(lines, ledger.lines)
+        saver.finish()
 
 
 def resume(job: Job, trainer: Trainer, ledger: Ledger) -> list[Line]:
@@ -319,15 +353,14 @@ def resume(job: Job, trainer: Trainer, ledger: Ledger) -> list[Line]:
     found = _newest(job, trainer)
     lines = []
     if found is not None:
-        trainer.network.load_state_dict(found.model())
-        trainer.optimizer.restore_state(found.optimizer(), found.folder / checkpoint.OPTIMIZER)
-        trainer.step = found.step
+        trainer.restore(found)
         lines = found.lines()
         if trainer.group.rank == 0:
             ledger.lines = found.ledger()
         job.report.say(f"resumed after step {found.step}")
     if trainer.group.ranks > 1:
-        check_agreement(trainer.group, starting_facts(job, trainer.step, trainer.tensors()))
+        digest = trainer.layout.start_digest(trainer.tensors())
+        check_agreement(trainer.group, starting_facts(job, trainer.step, digest))
     return lines
 
 

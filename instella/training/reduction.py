@@ -8,6 +8,7 @@ exchange along the levels above. One process walks the same tree with a stack.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -82,10 +83,17 @@ class Tree:
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of one training stage; ``Group()`` is a single one."""
+    """The processes of one training stage; ``Group()`` is a single one.
+
+    Attributes:
+        rank: of this process within the group.
+        ranks: a power of two.
+        members: torch's process group; None for the one of all processes.
+    """
 
     rank: int = 0
     ranks: int = 1
+    members: Any = None
 
     def block(self, count: int) -> range:
         """Leaves of this process among ``count``; empty for ranks beyond the leaves."""
@@ -102,14 +110,33 @@ class Group:
         distance = 1
         while distance < active:
             if self.rank < active:
-                _add_partner_(tensors, self.rank ^ distance)
+                self._add_partner_(tensors, self.rank ^ distance)
             distance *= 2
         for target in range(active, self.ranks):
             source = target % active
             if self.rank == source:
-                _send(tensors, target)
+                for tensor in tensors:
+                    dist.send(tensor, group=self.members, group_dst=target)
             elif self.rank == target:
-                _receive_(tensors, source)
+                for tensor in tensors:
+                    dist.recv(tensor, group=self.members, group_src=source)
+
+    def scatter_sum(self, parts: Tensor) -> Tensor:
+        """The sum over all ranks of row ``rank`` of ``parts``.
+
+        The rows add as in ``add_roots_`` with a leaf for each rank. On each level half of what
+        is left goes to the partner, so a rank sends no more than it holds.
+
+        Args:
+            parts: [ranks, n], one row for each rank; used up.
+        """
+        held, distance = list(range(self.ranks)), 1
+        while distance < self.ranks:
+            own = [row for row in held if not (row ^ self.rank) & distance]
+            other = [row for row in held if (row ^ self.rank) & distance]
+            parts[own] += self._exchanged(parts[other], self.rank ^ distance)
+            held, distance = own, distance * 2
+        return parts[self.rank]
 
     def combine(self, partial: Partial | None, shapes: Sequence[Tensor], count: int) -> Partial:
         """The whole sum from each rank's block.
@@ -146,37 +173,30 @@ class Group:
             return text
         data = text.encode("utf-8")
         size = torch.tensor([len(data)], dtype=torch.int64)
-        dist.broadcast(size, 0)
+        dist.broadcast(size, group=self.members, group_src=0)
         buffer = torch.zeros(int(size.item()), dtype=torch.uint8)
         if self.rank == 0:
             buffer = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        dist.broadcast(buffer, 0)
+        dist.broadcast(buffer, group=self.members, group_src=0)
         return bytes(buffer.tolist()).decode("utf-8")
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
         if self.ranks > 1:
-            dist.barrier()
+            dist.barrier(self.members)
+
+    def _add_partner_(self, tensors: list[Tensor], partner: int) -> None:
+        for tensor in tensors:
+            tensor.add_(self._exchanged(tensor, partner))
+
+    def _exchanged(self, tensor: Tensor, partner: int) -> Tensor:
+        """The partner's tensor, for this one."""
+        work = dist.isend(tensor, group=self.members, group_dst=partner)
+        received = torch.empty_like(tensor)
+        dist.recv(received, group=self.members, group_src=partner)
+        if work is not None:
+            work.wait()
+        return received
 
 
 ALONE = Group()
-
-
-def _add_partner_(tensors: list[Tensor], partner: int) -> None:
-    for tensor in tensors:
-        work = dist.isend(tensor, partner)
-        received = torch.empty_like(tensor)
-        dist.recv(received, partner)
-        if work is not None:
-            work.wait()
-        tensor.add_(received)
-
-
-def _send(tensors: list[Tensor], target: int) -> None:
-    for tensor in tensors:
-        dist.send(tensor, target)
-
-
-def _receive_(tensors: list[Tensor], source: int) -> None:
-    for tensor in tensors:
-        dist.recv(tensor, source)

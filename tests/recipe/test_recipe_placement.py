@@ -66,6 +66,16 @@ def test_an_option_can_give_what_the_file_lacks(tmp_path: Path) -> None:
         ("recipe: a\n", {"rank": 2}, "option for CONFIG: unknown setting 'rank'"),
         ("recipe: a\n", {"container": {"engine": "moby"}}, "option for CONFIG: container.engine"),
         ("recipe: a\ncontainer: none\n", {}, "config.yaml:2: container must be a mapping"),
+        (
+            "recipe: a\nsharding:\n  kind: hybrid\n  ranks: 3\n",
+            {},
+            "config.yaml:4: sharding.ranks is 3, and hybrid sharding needs a power of two",
+        ),
+        (
+            "recipe: a\nsharding:\n  kind: hybrid\n",
+            {},
+            "sharding.ranks is None, and hybrid sharding needs a power of two",
+        ),
     ],
 )
 def test_a_fault_names_line_or_option(
