@@ -69,6 +69,8 @@ def run_build(args: argparse.Namespace) -> int:
     downloads = _downloads(args)
     folder = downloads / IMAGES_FOLDER
     if args.image not in CPU_IMAGES:
+        if args.load == "podman":
+            raise BadUse(f"image {args.image} is built by docker and stays there; omit --load")
         image = read_images()[args.image]
         print(f"config   {rocm.build(image, tell)}")
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from engine_helpers import ENGINES, Building, Docker, Engine, NoEngine, private_engine
 
-from instella.containers import debian, loading
+from instella.containers import debian, loading, wheelhouse
 from instella.containers.images import DEBIAN_LOCK, LOCK, read_images, write_images
 from instella.errors import KitError, VerificationError
 from instella.prove.copies import PROJECT, clone, copy_project
@@ -65,7 +65,8 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> list[Building]:
         raise
     except KitError as error:
         pytest.skip(f"the locked Debian packages cannot be had: {error}")
-    (shared / "wheels").mkdir(exist_ok=True)
+    for site in wheelhouse.sites("cpu"):
+        wheelhouse.fetch(site, shared / "wheels")
     folders = [tmp_path_factory.mktemp("a") / "x", tmp_path_factory.mktemp("b") / "longer name"]
     for folder in folders:
         copy_project(folder, "recipes/nano.yaml")
@@ -86,8 +87,6 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> list[Building]:
                 stderr=subprocess.PIPE, umask=umask,
             )
         )  # fmt: skip
-        if not any((shared / "wheels").iterdir()):
-            processes[0].wait(BUILD_SECONDS)
     return [_ended(process, folder) for process, folder in zip(processes, folders, strict=True)]
 
 
