@@ -15,6 +15,7 @@ from pathlib import Path
 
 from instella.containers import debian, layers, policy, sbom, wheelhouse
 from instella.containers.dockerfiles import read_assembly
+from instella.containers.engines import signals_raise
 from instella.containers.images import DEBIAN_LOCK, FOLDER, Image, archive_path, made_of
 from instella.containers.layers import Layer
 from instella.errors import KitError, VerificationError
@@ -63,7 +64,7 @@ def build(
     debian.fetch(lock, downloads / "debian")
     for site in sites:
         wheelhouse.fetch(site, downloads / "wheels")
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as text:
+    with signals_raise(), tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as text:
         place = Path(text)
         os.chmod(place, 0o755)
         made = _layers(lock, sites, downloads, place, say)

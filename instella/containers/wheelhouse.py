@@ -6,6 +6,7 @@ writes depend on what the process compiled before.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,11 +21,10 @@ from instella.containers.images import CPU, require_lock
 from instella.errors import KitError, VerificationError
 from instella.wheels import locked_hashes
 
-# Packages that come as source only, by lock; those of run.lock stand in ./kit too, a test compares.
-SOURCE_ONLY = {
-    "run.lock": "cellpylib,connection-pool,zss",
-    "verl.lock": "antlr4-python3-runtime,pylatexenc",
-}
+# Packages that come as source only; ./kit has the same list, which a test compares.
+SOURCE_ONLY = "cellpylib,connection-pool,zss"
+# A lock adds its own in lines that pip reads too.
+_NO_BINARY = re.compile(r"^--no-binary (\S+)$", re.MULTILINE)
 SITE = "usr/local/lib/python3.11/dist-packages"
 EXTRA_SITE = "opt/verl"
 # What a wheel may bring beside packages: commands, headers and manuals, which no stage uses.
@@ -42,11 +42,13 @@ class Site:
         folder: in the image, without the first slash.
         lock: name of the lock that has them.
         packages: name to version and SHA-256s.
+        source_only: names of those without a wheel, separated by commas.
     """
 
     folder: str
     lock: str
     packages: Mapping[str, tuple[str, set[str]]]
+    source_only: str
 
 
 def sites(name: str) -> tuple[Site, ...]:
@@ -59,7 +61,7 @@ def sites(name: str) -> tuple[Site, ...]:
         VerificationError: a package without a hash.
     """
     run = locked_hashes(lock_file())
-    found = [Site(SITE, lock_file().name, run)]
+    found = [Site(SITE, lock_file().name, run, SOURCE_ONLY)]
     if name != CPU:
         lock = require_lock(name)
         own = {
@@ -67,7 +69,8 @@ def sites(name: str) -> tuple[Site, ...]:
             for package, (version, hashes) in locked_hashes(lock).items()
             if package not in run or run[package][0] != version or not run[package][1] & hashes
         }
-        found.append(Site(EXTRA_SITE, lock.name, own))
+        added = _NO_BINARY.findall(lock.read_text(encoding="utf-8"))
+        found.append(Site(EXTRA_SITE, lock.name, own, ",".join([SOURCE_ONLY, *added])))
     for site in found:
         for package, (_, hashes) in site.packages.items():
             if not hashes:
@@ -77,8 +80,8 @@ def sites(name: str) -> tuple[Site, ...]:
 
 def _forms(site: Site) -> list[str]:
     """Wheels, but for the packages that have none; built by the tools that are installed."""
-    source = SOURCE_ONLY[site.lock]
-    return ["--only-binary=:all:", f"--no-binary={source}", "--no-build-isolation", "--use-pep517"]
+    source = f"--no-binary={site.source_only}"
+    return ["--only-binary=:all:", source, "--no-build-isolation", "--use-pep517"]
 
 
 def fetch(site: Site, folder: Path) -> None:

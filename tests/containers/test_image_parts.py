@@ -29,7 +29,9 @@ def with_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     verl.parent.mkdir(parents=True)
     run = (PROJECT / "requirements" / "run.lock").read_text(encoding="utf-8")
     (numpy,) = re.findall(r"(?m)^numpy==(?:.|\n    )*", run)
-    verl.write_text(f"{numpy}\nverl==0.9.1 \\\n    {HASH}\ntransformers==5.10.4 {HASH}\n")
+    verl.write_text(
+        f"--no-binary verl\n{numpy}\nverl==0.9.1 \\\n    {HASH}\ntransformers==5.10.4 {HASH}\n"
+    )
     (folder / "rocm-verl" / "requirements.lock").write_text(f"ray==2.58.0 {HASH}\n")
     for module in ("images", "sbom"):
         monkeypatch.setattr(f"instella.containers.{module}.FOLDER", folder)
@@ -78,6 +80,7 @@ def test_cpu_verl_holds_what_its_lock_has_otherwise(with_locks: Path) -> None:
     assert (base.folder, extra.folder, extra.lock) == (SITE, EXTRA_SITE, "verl.lock")
     assert base == sites("cpu")[0]
     assert set(extra.packages) == {"verl", "transformers"}
+    assert extra.source_only == f"{base.source_only},verl"
     with_locks.write_text("verl==0.9.1\n")
     with pytest.raises(VerificationError, match=r"verl\.lock: verl has no hash"):
         sites("cpu-verl")
