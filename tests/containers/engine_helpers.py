@@ -13,6 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from instella.containers.dockerfiles import read_assembly
+from instella.containers.images import FOLDER, Image
+from instella.containers.layers import folder_layer, write_archive
 from instella.containers.walls import LABEL
 
 _SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -20,6 +23,9 @@ DOCKERD = shutil.which("dockerd", path=_SYSTEM_PATH)
 START_SECONDS = 60.0
 END_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
+EPOCH = 1_700_000_000
+# Linked statically, so that it needs no other file.
+PROGRAM = "/sbin/ldconfig"
 
 
 def _die_with_parent() -> None:
@@ -197,3 +203,19 @@ def _unmount_below(folder: Path) -> None:
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     for place in sorted((name for name in mounts if name.startswith(f"{folder}/")), reverse=True):
         subprocess.run(["umount", "--lazy", place], check=False)
+
+
+def small_image(folder: Path) -> tuple[Image, Path]:
+    """An image of one program, put together as ``cpu`` is; its layers stay beside the archive."""
+    layers = []
+    for name in ("bin", "etc"):
+        (folder / name).mkdir()
+    shutil.copy(PROGRAM, folder / "bin" / "program")
+    (folder / "etc" / "about").write_text("one program")
+    for name, file in (("bin", "lower.tar"), ("etc", "upper.tar")):
+        layers.append(folder_layer(folder / name, name, folder / file, EPOCH, {}))
+    assembly = read_assembly(FOLDER / "cpu" / "Dockerfile")
+    archive = folder / "image.tar"
+    built = write_archive(tuple(layers), assembly, "instella/program", EPOCH, archive)
+    digests = tuple(layer.digest for layer in layers)
+    return Image("cpu", None, None, built.manifest, built.config, digests), archive

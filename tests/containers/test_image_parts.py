@@ -2,13 +2,16 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+from engine_helpers import Docker, small_image
 
-from instella.containers import images
+from instella.containers import images, loading
 from instella.containers.dockerfiles import read_assembly
 from instella.containers.images import CPU_IMAGES, FOLDER, IMAGES, made_of, read_images
 from instella.containers.sbom import cyclonedx
@@ -62,6 +65,25 @@ def test_what_the_kit_would_leave_out_is_refused(tmp_path: Path, text: str, faul
     (tmp_path / "Dockerfile").write_text(text)
     with pytest.raises(VerificationError, match=re.escape(fault)):
         read_assembly(tmp_path / "Dockerfile")
+
+
+def test_dockers_own_builder_makes_the_same_image(docker: Docker, tmp_path: Path) -> None:
+    """Of the same Dockerfile: variables, user and files, though not the same layers."""
+    image, archive = small_image(tmp_path)
+    loading.load(image, archive, "docker")
+    shutil.copy(FOLDER / "cpu" / "Dockerfile", tmp_path)
+    other = docker.call("build", "--quiet", str(tmp_path)).stdout.strip()
+    assert other != image.config
+    seen = []
+    for name in (str(image.config), other):
+        told = json.loads(docker.call("inspect", "--format", "{{json .Config}}", name).stdout)
+        container = docker.call("create", "--network=none", name, "/bin/program").stdout.strip()
+        docker.call("export", "--output", str(tmp_path / "files.tar"), container)
+        with tarfile.open(tmp_path / "files.tar") as files:
+            listed = {(item.name, item.mode, item.size, item.uid) for item in files}
+        seen.append((set(told["Env"]), told["User"], listed))
+    assert seen[0] == seen[1]
+    assert {"bin/program", "etc/about"} <= {item[0] for item in seen[0][2]}
 
 
 def test_a_changed_dockerfile_is_another_image(with_locks: Path) -> None:

@@ -3,39 +3,25 @@
 Stages run in it where docker does not start; see conftest.py.
 """
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_helpers import NoEngine, Podman, private_engine
+from engine_helpers import NoEngine, Podman, private_engine, small_image
 
 from instella.containers import loading
-from instella.containers.dockerfiles import Assembly
 from instella.containers.engines import require_podman_image, run_plan
 from instella.containers.images import Image
-from instella.containers.layers import folder_layer, write_archive
 from instella.containers.walls import plan_command
 from instella.errors import BadUse, KitError
 from instella.progress import Reporter
 from instella.recipe.settings import Container
 
-EPOCH = 1_700_000_000
-# Linked statically, so that it needs no other file.
-PROGRAM = "/sbin/ldconfig"
-
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Image, Path]:
-    folder = tmp_path_factory.mktemp("program")
-    (folder / "bin").mkdir()
-    shutil.copy(PROGRAM, folder / "bin" / "program")
-    layer = folder_layer(folder / "bin", "bin", folder / "only.tar", EPOCH, {})
-    assembly = Assembly(("only.tar",), {"PATH": "/bin"}, "10001:10001")
-    built = write_archive((layer,), assembly, "instella/program", EPOCH, folder / "image.tar")
-    image = Image("cpu", None, None, built.manifest, built.config, (layer.digest,))
-    return image, folder / "image.tar"
+    return small_image(tmp_path_factory.mktemp("program"))
 
 
 @pytest.fixture
