@@ -27,8 +27,10 @@ from instella.wheels import locked_hashes, normal_name
 
 _HEAD = "# Made by `instella image lock NAME --packages` from the .in file beside it.\n"
 _OWN_VERSION = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?[=<>!~]", re.MULTILINE)
-_PLATFORMS = tuple(
-    f"--platform=manylinux{version}_x86_64" for version in ("_2_28", "_2_17", "2014")
+# Ubuntu 22.04, the oldest of the bases' systems, has glibc 2.35.
+_PLATFORMS = (
+    *(f"--platform=manylinux_2_{minor}_x86_64" for minor in range(35, 16, -1)),
+    "--platform=manylinux2014_x86_64",
 )
 
 
