@@ -133,7 +133,7 @@ KILLS = {
     "client-term": (_kill_client(signal.SIGTERM), 143, ""),
     "client-int": (_kill_client(signal.SIGINT), 130, ""),
     "client-kill": (_kill_client(signal.SIGKILL), -9, ""),
-    "container": (_kill_container, 71, "container ended with status 137 (SIGKILL"),
+    "container": (_kill_container, 71, "ended with status 137 (SIGKILL"),
     "engine": (_kill_engine, 71, "docker"),
 }
 
