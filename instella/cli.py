@@ -18,13 +18,16 @@ from instella.commands import (
     data,
     diverge,
     doctor,
+    engines,
     evaluation,
+    export,
     grade,
     image,
     importing,
     prove,
     recipe,
     run,
+    statement,
     store,
 )
 from instella.errors import ERROR_PREFIX, KitError
@@ -34,13 +37,16 @@ COMMANDS = (
     audit,
     diverge,
     doctor,
+    engines,
     recipe,
     data,
     evaluation,
+    export,
     grade,
     image,
     importing,
     prove,
+    statement,
     store,
 )
 

@@ -14,6 +14,8 @@ from instella.errors import KitError
 LOGS, BENCHMARKS = "logs", "benchmarks"
 BESIDE = (LOGS, BENCHMARKS, journal.FOLDER)
 TABLE, ROOT = "table.md", "root"
+# A folder beside those of the stages too, but no run writes in it (instella.statements).
+STATEMENTS = "statements"
 
 
 def check_shape(results: Path, stages: Iterable[str]) -> None:

@@ -4,35 +4,27 @@ The order of writing is objects, action record, journal, view, manifest; a kill 
 two leaves nothing half-published, and the rerun goes on from there.
 """
 
-import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import NoReturn
 
 from instella.artifacts import journal
+from instella.artifacts.disk_errors import plain_errors
 from instella.artifacts.identity import Toolchain, identity, identity_key
+from instella.artifacts.inputs import Inputs
 from instella.artifacts.job import Job
-from instella.artifacts.lineage import Owner
 from instella.artifacts.manifest import Entry, Manifest, check_paths, ledger_paths
-from instella.artifacts.repair import Repair
-from instella.artifacts.stamps import Stamps, same_file
+from instella.artifacts.stamps import Stamps
 from instella.artifacts.store import plain_files
-from instella.artifacts.workspace import Workspace, input_manifests
+from instella.artifacts.workspace import Workspace
 from instella.canonical import json_bytes, sha256_bytes
-from instella.errors import Incomplete, KitError, VerificationError
+from instella.errors import Incomplete, VerificationError
 from instella.progress import Reporter
 from instella.recipe.graph import Stage
 from instella.recipe.imports import IMPORT, ancestors
-
-_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_RIGHTS = (errno.EACCES, errno.EPERM, errno.EROFS)
-_SHAPE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
 def run_stage(
@@ -62,7 +54,7 @@ def run_stage(
     execution = _Execution(
         stage, graph, workspace, toolchain, function, report or Reporter(stage.name)
     )
-    with _plain_errors(stage.name, workspace):
+    with plain_errors(stage.name, workspace):
         return execution.run()
 
 
@@ -94,29 +86,8 @@ def make_units(
     execution = _Execution(
         stage, graph, workspace, toolchain, function, report or Reporter(stage.name)
     )
-    with _plain_errors(stage.name, workspace):
+    with plain_errors(stage.name, workspace):
         return execution.make_units(units)
-
-
-@contextmanager
-def _plain_errors(stage: str, workspace: Workspace) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        plain = _plain_error(stage, error, workspace)
-        if plain is None:
-            raise
-        raise plain from error
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """One file of an input: the stage that made it, and its state when handed over."""
-
-    stage: str
-    entry: Entry
-    file: Path
-    state: os.stat_result
 
 
 class _Execution:
@@ -138,11 +109,8 @@ class _Execution:
         self.toolchain = toolchain
         self.function = function
         self.report = report
-        self.repair = Repair(stage.name, graph, workspace)
-        # Objects verified by this execution, in the state in which they were hashed.
-        self.verified: dict[Path, tuple[Entry, os.stat_result]] = {}
-        self.inputs = input_manifests(stage, workspace)
-        contents = {role: manifest.content for role, manifest in self.inputs.items()}
+        self.inputs = Inputs(stage, graph, workspace, report)
+        contents = {role: manifest.content for role, manifest in self.inputs.manifests.items()}
         self.identity = identity(stage, toolchain, contents)
         self.key = identity_key(self.identity)
         self.work = (self.store.root / "work" / self.key).absolute()
@@ -171,7 +139,7 @@ class _Execution:
             self._show(manifest)
             running.unlink(missing_ok=True)
         self.report.say(f"{outcome}, {len(manifest.files)} files, content {manifest.content[:16]}")
-        Stamps(self.store).renew(self.verified)
+        Stamps(self.store).renew(self.inputs.verified)
         return manifest
 
     def make_units(self, units: tuple[int, int]) -> bool:
@@ -187,7 +155,7 @@ class _Execution:
                 self._call(place, units)
             finally:
                 _remove(place)
-        Stamps(self.store).renew(self.verified)
+        Stamps(self.store).renew(self.inputs.verified)
         return True
 
     def _say_whole(self) -> None:
@@ -221,13 +189,13 @@ class _Execution:
         manifest = self.store.action(self.key)
         if manifest is None:
             return None
-        bad = self._verify(manifest)
+        bad = self.inputs.examine(manifest)
         for entry, found in bad.items():
-            if self._mend(entry, {self.stage.name: manifest}):
+            if self.inputs.mend(entry, {self.stage.name: manifest}):
                 continue
-            owner = self.repair.owner(entry, ancestors(self.graph, self.stage.name))
+            owner = self.inputs.repair.owner(entry, ancestors(self.graph, self.stage.name))
             if owner is not None:
-                raise self.repair.withdraw(owner, entry, found)
+                raise self.inputs.repair.withdraw(owner, entry, found)
             self.store.quarantine(entry.sha256)
             self.store.drop_action(self.key)
             path = next(path for path, other in manifest.files.items() if other == entry)
@@ -265,16 +233,16 @@ class _Execution:
         for folder in (inputs, output, scratch, self.workspace.downloads):
             folder.mkdir(parents=True, exist_ok=True)
         with self.store.in_use(self._say_removal):
-            self._verify_inputs()
-            placed = self._place_inputs(inputs)
+            self.inputs.verify()
+            placed = self.inputs.place(inputs)
         self.function(self._job(inputs, output, scratch, units))
-        self._check_inputs_untouched(placed)
+        self.inputs.check_untouched(placed)
 
     def _job(self, inputs: Path, output: Path, scratch: Path, units: tuple[int, int] | None) -> Job:
         return Job(
             stage=self.stage.name,
             settings=self.stage.settings,
-            inputs={role: inputs / role for role in self.inputs},
+            inputs={role: inputs / role for role in self.inputs.manifests},
             output=output,
             scratch=scratch,
             downloads=self.workspace.downloads.absolute(),
@@ -285,58 +253,6 @@ class _Execution:
             workers=self.workspace.workers,
             units=units,
         )
-
-    def _verify(self, manifest: Manifest) -> dict[Entry, str]:
-        """Rehash a manifest's objects: the bad ones with what was found."""
-        states = {}
-        for entry in manifest.files.values():
-            path = self.store.object_path(entry.sha256)
-            if path.is_file():
-                states[path] = (entry, path.lstat())
-        bad = self.store.examine_all(manifest.files.values())
-        good = {path: state for path, state in states.items() if state[0] not in bad}
-        self.verified.update(good)
-        return bad
-
-    def _verify_inputs(self) -> None:
-        for role, manifest in self.inputs.items():
-            for entry, found in self._verify(manifest).items():
-                if not self._mend(entry):
-                    raise self._give_up(self.stage.inputs[role], entry, found)
-
-    def _place_inputs(self, inputs: Path) -> list[_Placed]:
-        placed = []
-        for role, manifest in self.inputs.items():
-            self.store.place(manifest, inputs / role)
-            for path, entry in manifest.files.items():
-                file = inputs / role / path
-                placed.append(_Placed(self.stage.inputs[role], entry, file, file.lstat()))
-        return placed
-
-    def _check_inputs_untouched(self, placed: list[_Placed]) -> None:
-        """A stage that writes through a hard link damages the object itself."""
-        for item in placed:
-            if item.file.exists() and same_file(item.file.lstat(), item.state):
-                continue
-            found = f"that {self.stage.name} wrote to its input"
-            if self.store.examine(item.entry) is not None:
-                raise self._give_up(item.stage, item.entry, found)
-            raise VerificationError(
-                f"{self.stage.name}: expected its input {item.file.name} as it was, found {found}"
-            )
-
-    def _give_up(self, input_stage: str, entry: Entry, found: str) -> VerificationError:
-        owner = self.repair.owner(entry, {input_stage, *ancestors(self.graph, input_stage)})
-        return self.repair.withdraw(owner or Owner(input_stage, entry.sha256), entry, found)
-
-    def _mend(self, entry: Entry, recalled: Mapping[str, Manifest] = MappingProxyType({})) -> bool:
-        source = self.repair.mend(entry, recalled)
-        if source is None:
-            return False
-        stored = self.store.object_path(entry.sha256)
-        self.verified[stored] = (entry, stored.lstat())
-        self.report.say(f"mended {source.path} of {source.stage} in the store from its view")
-        return True
 
     def _publish(self, output: Path) -> Manifest:
         try:
@@ -349,8 +265,7 @@ class _Execution:
         entries = {}
         for path, file in files.items():
             entries[path] = self.store.publish(file)
-            stored = self.store.object_path(entries[path].sha256)
-            self.verified[stored] = (entries[path], stored.lstat())
+            self.inputs.note(entries[path])
         ledgers = {path: self._ledger_root(entries[path]) for path in ledger_paths(entries)}
         return Manifest(
             self.stage.name, self.stage.kind, "computed", self.identity, entries, ledgers
@@ -381,20 +296,3 @@ def _remove(folder: Path) -> None:
         folder.unlink()
     elif folder.exists():
         shutil.rmtree(folder)
-
-
-def _plain_error(stage: str, error: OSError, workspace: Workspace) -> KitError | None:
-    where = Path(error.filename) if error.filename else workspace.store.root
-    if error.errno in _SPACE:
-        return KitError(f"{stage}: {where}: the disk is full; free some space and run it again")
-    if error.errno in _RIGHTS:
-        return KitError(
-            f"{stage}: {where}: {os.strerror(error.errno)}; give this user the right to use it"
-        )
-    places = (workspace.store.root.absolute(), workspace.results.absolute())
-    if error.errno in _SHAPE and any(where.absolute().is_relative_to(place) for place in places):
-        return KitError(
-            f"{stage}: {where}: a file stands where a folder is needed, or the other "
-            "way round; move it away and run it again"
-        )
-    return None

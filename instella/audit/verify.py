@@ -14,7 +14,7 @@ from instella.artifacts.check import EXTRA, Fault, audit, root
 from instella.artifacts.identity import PACKAGE_FOLDER, Toolchain, lock_file
 from instella.artifacts.lineage import dependants, sound_manifests
 from instella.artifacts.manifest import NAME, Manifest
-from instella.artifacts.places import BESIDE, ROOT, TABLE
+from instella.artifacts.places import BESIDE, ROOT, STATEMENTS, TABLE
 from instella.artifacts.store import Store
 from instella.audit.journals import journal_faults
 from instella.audit.rehash import Rehash
@@ -167,7 +167,7 @@ def _summaries(results: Path, graph: Mapping[str, Stage]) -> Iterator[Fault]:
 def _strangers(results: Path, graph: Mapping[str, Stage], known: list[Fault]) -> Iterator[Fault]:
     """Folders beside the stages that look like a stage's and have no manifest."""
     named = {fault.stage for fault in known if fault.kind == EXTRA}
-    usual = {*graph, *named, *BESIDE}
+    usual = {*graph, *named, *BESIDE, STATEMENTS}
     if not results.is_dir():
         return
     for path in sorted(results.iterdir()):

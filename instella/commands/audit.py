@@ -12,6 +12,7 @@ from instella.artifacts.code import CodeIndex
 from instella.artifacts.compare import first_other
 from instella.artifacts.identity import PACKAGE_FOLDER, lock_file
 from instella.artifacts.lineage import sound_manifests
+from instella.artifacts.places import STATEMENTS
 from instella.artifacts.why import why
 from instella.audit.journals import computed_seconds
 from instella.audit.reexecute import NOT_RUN, Reexecution, at_fault, ledgers_of
@@ -21,7 +22,7 @@ from instella.audit.verify import verify
 from instella.canonical import write_json
 from instella.commands.common import Project, add_parser, load_project
 from instella.containers.images import image_name
-from instella.errors import BadUse, Incomplete
+from instella.errors import BadUse, Incomplete, VerificationError
 from instella.progress import Reporter
 from instella.prove.recorded import Compared, Recorded, comparison, recipe_hash
 from instella.wheels import assert_wheels
@@ -44,6 +45,7 @@ def register(subparsers: Any) -> None:
         help="compute N stages and training segments, drawn at random, again and compare",
     )
     parser.add_argument("--seed", type=int, metavar="S", help="of the draw (default: drawn)")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="public key of signed statements")
     parser.set_defaults(run=run_audit)
     parser = add_parser(subparsers, "why", "say why a stage would run, or why not")
     parser.add_argument("name", metavar="STAGE")
@@ -93,6 +95,7 @@ def run_audit(args: argparse.Namespace) -> int:
     tools = replace(project.toolchain(), code=CodeIndex(PACKAGE_FOLDER))
     findings = verify(workspace.results, workspace.store, project.graph, tools, args.jobs)
     faults = list(findings.faults)
+    faults += _statements(project, args.key, findings.notes)
     sampled = None
     if args.sample is not None:
         sampled = _sample(project, Path(project.placement.recipe), args, faults)
@@ -136,6 +139,36 @@ def run_audit(args: argparse.Namespace) -> int:
             "above say why"
         )
     return 0
+
+
+def _statements(project: Project, key: Path | None, notes: list[str]) -> list[Fault]:
+    """Signed statements that are refused; without a key a note that they were not verified.
+
+    Those of a run that lacks stages are not looked at: it has no root to state.
+    """
+    folder = project.workspace.results / STATEMENTS
+    if key is None:
+        if folder.is_dir():
+            notes.append("signed statements were not verified: give --key FILE, their public key")
+        return []
+    # imported here: an audit without statements does not load the library of the signatures
+    from instella.commands.statement_actions import finished
+    from instella.statements.folder import refusals
+    from instella.statements.keys import read_public
+
+    public = read_public(key)
+    if not folder.is_dir():
+        return [Fault("(run)", "statement", STATEMENTS, "signed statements", "nothing")]
+    try:
+        refused = refusals(finished(project), public)
+    except Incomplete:
+        return []
+    except VerificationError as error:
+        return [Fault("(run)", "statement", STATEMENTS, "what can be stated", str(error))]
+    return [
+        Fault("(run)", "statement", f"{STATEMENTS}/{name}", "a good signed statement", text)
+        for name, text in refused
+    ]
 
 
 def _compared(project: Project) -> Compared | None:

@@ -1,4 +1,4 @@
-"""``instella store gc`` and ``instella store verify``: housekeeping of a store."""
+"""``instella store``: housekeeping, and results to and from elsewhere."""
 
 import argparse
 import sys
@@ -11,6 +11,7 @@ from instella.artifacts.lineage import sound_manifests
 from instella.artifacts.store import Store
 from instella.artifacts.store_gc import Reached, Rubbish, collect, reached_by, recipe_folders
 from instella.artifacts.store_verify import verify
+from instella.commands import store_remote
 from instella.commands.common import Project, add_parser, load_project
 from instella.errors import BadUse, VerificationError
 from instella.recipe.reader import read_placement
@@ -20,7 +21,7 @@ HOUR = 3600.0
 
 def register(subparsers: Any) -> None:
     """Add ``store`` with its actions to the command line."""
-    parser = subparsers.add_parser("store", help="remove what nothing reaches, rehash all objects")
+    parser = subparsers.add_parser("store", help="remove what nothing reaches, rehash, push, pull")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     gc = actions.add_parser("gc", help="remove what no results folder and no recipe reaches")
     absent = argparse.SUPPRESS
@@ -43,6 +44,7 @@ def register(subparsers: Any) -> None:
     gc.set_defaults(run=run_gc)
     verifying = add_parser(actions, "verify", "rehash every object, name the bad ones")
     verifying.set_defaults(run=run_verify)
+    store_remote.register(actions)
 
 
 def _hours(text: str) -> float:

@@ -52,7 +52,7 @@ def _layered(image: Image) -> Iterator[dict[str, Any]]:
         yield _debian(item)
     for site in sites(image.name):
         for name, found in sorted(site.packages.items()):
-            yield _python(name, *found)
+            yield python_component(name, *found)
 
 
 def _built(image: Image) -> Iterator[dict[str, Any]]:
@@ -61,7 +61,7 @@ def _built(image: Image) -> Iterator[dict[str, Any]]:
     require_lock(image.name)
     for lock in sorted((FOLDER / image.name).glob("*.lock")):
         for name, found in sorted(locked_hashes(lock).items()):
-            yield _python(name, *found)
+            yield python_component(name, *found)
     arguments: dict[str, str] = {}
     text = (FOLDER / image.name / "Dockerfile").read_text(encoding="utf-8")
     for _, line in instructions(text):
@@ -82,7 +82,8 @@ def _debian(item: Any) -> dict[str, Any]:
     }
 
 
-def _python(name: str, version: str, hashes: set[str]) -> dict[str, Any]:
+def python_component(name: str, version: str, hashes: set[str]) -> dict[str, Any]:
+    """A locked Python package, with the SHA-256 of each file that the lock allows."""
     return {
         "type": "library",
         "bom-ref": f"pypi:{name}@{version}",

@@ -10,14 +10,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from multiprocessing import connection
-from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-import psutil
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
@@ -26,18 +24,14 @@ from instella import errors, numerics
 from instella.artifacts.job import Job
 from instella.progress import Reporter
 from instella.training import joining
-from instella.training.joining import AGAIN, FORM_SECONDS, START_SECONDS, joined, says_peer
+from instella.training.joining import FORM_SECONDS, START_SECONDS, joined
 from instella.training.reduction import ALONE, Group, require_power_of_two
+from instella.training.watching import END_SECONDS, STARTED, Child, cause, raise_report, watched
 
 Result = TypeVar("Result")
 
 HOST = "127.0.0.1"
 INTERFACE = "lo"
-END_SECONDS = 30.0
-STARTED = "started"
-# A rank that somebody stopped keeps its connections, so the others would wait for it.
-STOPPED_SECONDS = 120.0
-LOOK_SECONDS = 1.0
 
 
 class SilentReporter(Reporter):
@@ -51,12 +45,6 @@ class SilentReporter(Reporter):
 
     def step(self, step: int, total: int, tokens: int = 0, **figures: float) -> None:
         """Nothing."""
-
-
-class _Child(NamedTuple):
-    rank: int
-    process: BaseProcess
-    pipe: connection.Connection
 
 
 def launch(ranks: int, function: Callable[..., Result], *arguments: Any) -> Result:
@@ -83,14 +71,14 @@ def launch(ranks: int, function: Callable[..., Result], *arguments: Any) -> Resu
         return function(ALONE, *arguments)
     limit = timedelta(seconds=FORM_SECONDS)
     store = dist.TCPStore(HOST, 0, ranks, True, timeout=limit, wait_for_workers=False)
-    children: list[_Child] = []
+    children: list[Child] = []
     patience = 0.0
     try:
         for rank in range(1, ranks):
             children.append(_start(rank, ranks, store.port, function, arguments))
         _wait_until_started(children)
         os.environ[joining.INTERFACE] = INTERFACE
-        with _watched(children), joined(0, ranks, store, limit):
+        with watched(children), joined(0, ranks, store, limit):
             result = function(Group(0, ranks), *arguments)
             dist.barrier()
         patience = END_SECONDS
@@ -99,7 +87,7 @@ def launch(ranks: int, function: Callable[..., Result], *arguments: Any) -> Resu
         if not joining.tells_of_a_peer(error):
             raise
         # torch tells that a peer is gone, the peer itself knows why
-        raise _cause(children, error) from error
+        raise cause(children, error) from error
     finally:
         _end(children, patience)
 
@@ -126,7 +114,7 @@ def _launched(ranks: int, function: Callable[..., Result], *arguments: Any) -> R
 
 def _start(
     rank: int, ranks: int, port: int, function: Callable[..., Any], arguments: tuple[Any, ...]
-) -> _Child:
+) -> Child:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     portable = tuple(_portable(argument) for argument in arguments)
@@ -134,7 +122,7 @@ def _start(
     process = context.Process(target=_child, args=work, daemon=True)
     process.start()
     there.close()
-    return _Child(rank, process, here)
+    return Child(rank, process, here)
 
 
 def _portable(argument: Any) -> Any:
@@ -192,7 +180,7 @@ def _assert_numerics(arguments: tuple[Any, ...]) -> None:
             numerics.assert_active(argument.numerics)
 
 
-def _wait_until_started(children: list[_Child]) -> None:
+def _wait_until_started(children: list[Child]) -> None:
     deadline = time.monotonic() + START_SECONDS
     waiting = {child.pipe: child for child in children}
     while waiting:
@@ -201,105 +189,10 @@ def _wait_until_started(children: list[_Child]) -> None:
             late = min(child.rank for child in waiting.values())
             raise errors.KitError(f"rank {late} did not start in {START_SECONDS:.0f} s")
         for pipe in ready:
-            _raise_report(waiting.pop(cast(connection.Connection, pipe)))
+            raise_report(waiting.pop(cast(connection.Connection, pipe)))
 
 
-@contextmanager
-def _watched(children: list[_Child]) -> Iterator[None]:
-    """See to it that a rank which is gone or stays stopped is noticed by the others."""
-    over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(children, over), daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
-
-
-def _watch(children: list[_Child], over: threading.Event) -> None:
-    """Look at the ranks once a second. Looks are counted, since this process may be stopped too.
-
-    A group may wait for ever for a rank that dies while it forms, whatever its limit; when
-    all others are gone too, it does not.
-    """
-    stopped = dict.fromkeys((child.rank for child in children), 0)
-    lost = 0
-    while not over.wait(LOOK_SECONDS):
-        for child in children:
-            stopped[child.rank] = stopped[child.rank] + 1 if _is_stopped(child) else 0
-            if stopped[child.rank] * LOOK_SECONDS >= STOPPED_SECONDS:
-                child.process.kill()
-        lost = lost + 1 if any(child.process.exitcode for child in children) else 0
-        if lost * LOOK_SECONDS >= END_SECONDS:
-            for child in children:
-                child.process.kill()
-
-
-def _is_stopped(child: _Child) -> bool:
-    try:
-        return str(psutil.Process(child.process.pid).status()) == psutil.STATUS_STOPPED
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _raise_report(child: _Child) -> None:
-    try:
-        message = child.pipe.recv()
-    except EOFError:
-        child.process.join(END_SECONDS)
-        raise _ended(child) from None
-    if message != STARTED:
-        raise _reported(child, message)
-
-
-def _cause(children: list[_Child], lost: RuntimeError) -> errors.KitError:
-    """Why rank 0 lost a rank: what one reported, ours before torch's, or how it ended."""
-    _wait_for_causes([child.process for child in children])
-    found: list[errors.KitError] = []
-    for child in children:
-        message = None
-        with suppress(EOFError):  # a rank that was killed leaves no message
-            message = child.pipe.recv() if child.pipe.poll() else None
-        if message is None and child.process.exitcode:
-            found.insert(0, _ended(child))
-        elif message is not None and not says_peer(*message):
-            error = _reported(child, message)
-            found.insert(0 if message[0] in vars(errors) else len(found), error)
-    if found:
-        return found[0]
-    return errors.KitError(f"a rank is gone or does not answer ({_one_line(str(lost))}): {AGAIN}")
-
-
-def _wait_for_causes(processes: list[BaseProcess]) -> None:
-    """Until all have ended, or one was killed, which is cause enough; not for ever."""
-    deadline = time.monotonic() + END_SECONDS
-    while alive := [process.sentinel for process in processes if process.exitcode is None]:
-        if any((process.exitcode or 0) < 0 for process in processes):
-            return
-        if not connection.wait(alive, max(0.0, deadline - time.monotonic())):
-            return
-
-
-def _reported(child: _Child, message: tuple[str, str]) -> errors.KitError:
-    name, text = message
-    kind = vars(errors).get(name)
-    if isinstance(kind, type) and issubclass(kind, errors.KitError):
-        return kind(text)
-    return errors.KitError(f"rank {child.rank}: {name}: {_one_line(text)}")
-
-
-def _ended(child: _Child) -> errors.KitError:
-    return errors.KitError(
-        f"rank {child.rank} ended with status {child.process.exitcode} and no message: {AGAIN}"
-    )
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _end(children: list[_Child], patience: float) -> None:
+def _end(children: list[Child], patience: float) -> None:
     for child in children:
         child.process.join(patience)
         if child.process.is_alive():

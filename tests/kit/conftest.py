@@ -21,9 +21,9 @@ case "$*" in
     *version_info*) echo {version} ;;
     *ensurepip*) exit {venv} ;;
     *sysconfig*) echo . ;;
-    '-m venv .venv')
-        mkdir -p .venv/bin .venv/lib/python3.11/site-packages
-        cp "$0" .venv/bin/python
+    '-m venv '*)
+        mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"
+        cp "$0" "$3/bin/python"
         ;;
     '-m pip install '*)
         {pip}

@@ -111,6 +111,44 @@ def test_test_extras_come_on_top(kit: Kit) -> None:
     assert kit.calls()[-1] == "-m pytest -q"
 
 
+def test_an_environment_of_its_own(kit: Kit) -> None:
+    kit.add_python()
+    locks = kit.folder / "requirements/environments"
+    locks.mkdir(exist_ok=True)
+    (locks / "engine.lock").write_text("one==1 --hash=sha256:00\n")
+    code, _, err = kit.run("setup", "engine")
+    assert code == 0, err
+    own = ["requirements/build.lock", "requirements/environments/engine.lock"]
+    assert kit.installs() == [*RUN_LOCKS, *own]
+    pth = kit.folder / ".venvs/engine/lib/python3.11/site-packages/instella.pth"
+    assert (pth.parent / pth.read_text().strip()).resolve() == kit.folder.resolve()
+    assert kit.run("setup", "engine", "test")[0] == 0
+    assert kit.installs() == [*RUN_LOCKS, *own, "requirements/test.lock"]
+
+
+def test_a_failed_environment_is_made_anew(kit: Kit) -> None:
+    kit.add_python()
+    kit.run("setup")
+    locks = kit.folder / "requirements/environments"
+    locks.mkdir(exist_ok=True)
+    (locks / "engine.lock").write_text("one==1 --hash=sha256:00\n")
+    kit.add_python(pip="echo ERROR: no; exit 1")
+    code, _, err = kit.run("setup", "engine")
+    assert (code, err.splitlines()[-1]) == (1, "kit: pip failed: ERROR: no; see .kit/setup.log")
+    kit.add_python()
+    code, _, err = kit.run("setup", "engine")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("name", ["nothing", "run", "build", "../kit", "environments/engine", "."])
+def test_nothing_else_is_set_up(kit: Kit, name: str) -> None:
+    kit.add_python()
+    kit.run("setup")
+    code, out, err = kit.run("setup", name)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "to set up" in err
+
+
 def test_killed_set_up_starts_again(kit: Kit) -> None:
     kit.add_python(pip="echo $PPID >pid; sleep 30")
     process = kit.start("setup")

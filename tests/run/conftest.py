@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_helpers import Run, copy_tree
+from run_helpers import PLANTED, Run, copy_tree
 
 from instella.artifacts.journal import host_facts
 from instella.prove.copies import PROJECT, clone
@@ -30,9 +30,10 @@ def _report(name: str, done: Finished) -> None:
 
 @pytest.fixture(scope="session")
 def nano_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """nano on two cores in a folder whose name has blanks and other letters; never altered."""
+    """nano on two cores in a folder whose name has blanks and other letters, and with tokens in
+    its environment; never altered."""
     run = Run(clone(tmp_path_factory.mktemp("one") / "erster Läuf 第一", NANO), "nano")
-    done = kit(run.folder, "--cores", "2", timeout=NANO_TIMEOUT)
+    done = kit(run.folder, "--cores", "2", timeout=NANO_TIMEOUT, extra=PLANTED)
     assert done.code == 0, done.err
     _report("nano, 2 cores", done)
     return run

@@ -19,6 +19,7 @@ from stage_toys import (
     run_toy,
     write_inputs,
 )
+from training_helpers import forked
 
 from instella import canonical
 from instella.rollout import episodes
@@ -28,7 +29,6 @@ from instella.training.loop import CHECKPOINTS
 from instella.training.optimizer import AdamW
 from instella.training.processes import launch
 
-FORK = multiprocessing.get_context("fork")
 Patch = Callable[[], None]
 
 
@@ -132,9 +132,7 @@ def attempt(kind: str, inputs: Path, folder: Path, patch: Patch) -> multiprocess
         patch()
         run_toy(kind, inputs, folder)
 
-    process = FORK.Process(target=child)
-    process.start()
-    return process
+    return forked(child)
 
 
 @pytest.mark.parametrize("kind", STAGES)

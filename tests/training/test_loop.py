@@ -1,7 +1,6 @@
 import io
 import itertools
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -11,7 +10,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_helpers import Sequences, SmallNetwork, digest, run_small, small_job, small_training
+from training_helpers import (
+    Sequences,
+    SmallNetwork,
+    digest,
+    forked,
+    run_small,
+    small_job,
+    small_training,
+)
 
 from instella import canonical, step_files
 from instella.artifacts.job import Job
@@ -25,7 +32,6 @@ from instella.training.projection import network_logprobs
 from instella.training.reduction import Group
 
 STEPS = 12
-FORK = multiprocessing.get_context("fork")
 
 
 class Stopped(Exception):
@@ -98,8 +104,7 @@ def test_kill_at_random_moments(tmp_path: Path, expected: str) -> None:
     pick = random.Random(5)
     codes = []
     for moment in (0.02, 0.05, 0.1, 0.2):
-        process = FORK.Process(target=_train_in_child, args=(tmp_path,))
-        process.start()
+        process = forked(_train_in_child, tmp_path)
         time.sleep(moment * pick.uniform(0.5, 1.5))
         os.kill(process.pid, signal.SIGKILL)
         process.join()
@@ -128,8 +133,7 @@ def _die_while_saving(folder: Path, file: str, part: float) -> None:
 
 @pytest.mark.parametrize("file", [*checkpoint.FILES, checkpoint.STATE])
 def test_kill_while_a_checkpoint_is_written(tmp_path: Path, expected: str, file: str) -> None:
-    process = FORK.Process(target=_die_while_saving, args=(tmp_path, file, 0.5))
-    process.start()
+    process = forked(_die_while_saving, tmp_path, file, 0.5)
     process.join()
     assert process.exitcode == -signal.SIGKILL
     checkpoints = tmp_path / "scratch" / CHECKPOINTS

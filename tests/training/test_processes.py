@@ -18,12 +18,12 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from training_helpers import SmallNetwork, run_small, small_job, small_training
+from training_helpers import SmallNetwork, forked, run_small, small_job, small_training
 
 from instella.artifacts.job import Job
 from instella.errors import BadUse, KitError, VerificationError
 from instella.recipe.settings import Training
-from instella.training import joining, processes
+from instella.training import joining, processes, watching
 from instella.training.agreement import check_agreement
 from instella.training.ledger import Ledger
 from instella.training.loop import Trainer, resume
@@ -31,7 +31,6 @@ from instella.training.optimizer import AdamW
 from instella.training.processes import launch
 from instella.training.reduction import Group
 
-FORK = multiprocessing.get_context("fork")
 BOUND_SECONDS = 120.0
 STEPS = 4
 KILLED = r"^rank 1 ended with status -9 and no message: run the stage again"
@@ -68,7 +67,7 @@ def test_what_rank_0_dies_of_is_not_hidden_by_the_others() -> None:
 
 def test_a_stopped_rank_is_waited_for_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "TIMEOUT", timedelta(seconds=1))
-    monkeypatch.setattr(processes, "END_SECONDS", 1.0)
+    monkeypatch.setattr(watching, "END_SECONDS", 1.0)
     wanted = r"^a rank is gone or does not answer \(.*\): run the stage again"
     with pytest.raises(KitError, match=wanted) as caught:
         launch(2, fail, "stop")
@@ -76,15 +75,15 @@ def test_a_stopped_rank_is_waited_for_in_bounded_time(monkeypatch: pytest.Monkey
 
 
 def test_a_rank_that_stays_stopped_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "STOPPED_SECONDS", 1.0)
-    monkeypatch.setattr(processes, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(watching, "STOPPED_SECONDS", 1.0)
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 0.1)
     with pytest.raises(KitError, match=KILLED):
         launch(2, fail, "stop")
 
 
 def test_a_report_is_one_line() -> None:
     child: Any = SimpleNamespace(rank=3)
-    error = processes._reported(child, ("ValueError", "two\n  lines"))
+    error = watching._reported(child, ("ValueError", "two\n  lines"))
     assert type(error) is KitError and str(error) == "rank 3: ValueError: two lines"
 
 
@@ -124,9 +123,8 @@ def _form_with_a_death(told: Connection) -> None:
 
 def test_a_rank_killed_while_the_group_forms() -> None:
     """In a process of its own, as a stage is: torch counts the groups that it could not form."""
-    here, there = FORK.Pipe()
-    process = FORK.Process(target=_form_with_a_death, args=(there,))
-    process.start()
+    here, there = multiprocessing.Pipe()
+    process = forked(_form_with_a_death, there)
     assert here.poll(BOUND_SECONDS)
     text, left = here.recv()
     process.join()

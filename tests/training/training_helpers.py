@@ -1,7 +1,10 @@
 """A small language-model task that each process can build by itself."""
 
+import gc
 import hashlib
 import io
+import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +110,19 @@ def digest(network: nn.Module, trained: Trained) -> str:
     for name, tensor in sorted({**network.state_dict(), **state}.items()):
         found.update(name.encode() + tensor.detach().numpy().tobytes())
     return found.hexdigest()
+
+
+def forked(function: Callable[..., object], *arguments: object) -> Any:
+    """Start a function in a copy of this process, a ``multiprocessing.Process``.
+
+    The copy never frees what it inherits: torch's servers have threads, which no copy has, and
+    freeing one of them there aborts.
+    """
+
+    def run() -> None:
+        gc.freeze()
+        function(*arguments)
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    return process

@@ -1,0 +1,53 @@
+"""Questions to verl, which lives in an environment of its own."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from instella.engines.verl.launch import ROOT
+from instella.errors import BadUse, KitError
+
+PYTHON = ROOT / ".venvs/verl/bin/python"
+SECONDS = 1800.0
+
+
+def ask(action: str, request: dict[str, Any], python: Path = PYTHON) -> dict[str, Any]:
+    """What ``instella.engines.verl.inside`` answers.
+
+    Args:
+        action: ``check`` or ``merge``.
+        request: its words.
+        python: of an environment with verl.
+
+    Raises:
+        BadUse: there is no such environment.
+        KitError: verl refuses, with the last line that it wrote, or does not answer.
+    """
+    if not python.is_file():
+        raise BadUse(f"{python}: verl's environment is not there; make it with ./kit setup verl")
+    # A small environment: what a user set for the kit's Python must not reach this one.
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+    environment = {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    words = [str(python), "-P", "-m", "instella.engines.verl.inside", action]
+    try:
+        done = subprocess.run(
+            words, input=json.dumps(request), capture_output=True, text=True, env=environment,
+            timeout=SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise KitError(f"verl gave no answer to '{action}' in {SECONDS:.0f} s") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise KitError(f"verl refuses: {lines[-1][:400] if lines else 'without a word'}")
+    reply: dict[str, Any] = json.loads(done.stdout.rstrip("\n").rsplit("\n", 1)[-1])
+    return reply

@@ -1,0 +1,1 @@
+"""A finished run in other people's formats: RO-Crate, CycloneDX, model card."""

@@ -1,0 +1,143 @@
+"""Under which terms the inputs of a stage stand: carried along every edge of the graph.
+
+Whatever a stage was made from, however far back, bears on it, also where the input only decided
+what was left out. What the texts say is searched for a few words, which warns a reader and
+judges nothing: the texts themselves are carried along.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from instella.data.sources.hub import source_lock
+from instella.recipe.graph import Stage
+from instella.recipe.imports import IMPORT, ancestors
+from instella.recipe.settings import Import, Source, Teacher
+
+NON_COMMERCIAL = "non-commercial"
+_MARKS = {
+    NON_COMMERCIAL: r"\bNC\b|non-?\s?commercial|\bresearch[- ]only\b|ResearchRAIL",
+    "use restrictions": r"RAIL\b|acceptable use|community licen[cs]e",
+    "share-alike": r"\bSA\b|share-?alike|\bA?GPL|\bODbL\b",
+    "no derivatives": r"\bND\b|no-?derivatives",
+    "access on conditions": r"\bgated\b",
+    "unknown": r"\bunknown\b|not verified|unverified",
+}
+TRAINED, TOKENIZER, SYNTHETIC = "trained on", "tokenizer learned from", "synthetic problems from"
+HELD_OUT = "held out"
+START = "weights started from"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of one input.
+
+    Attributes:
+        name: of the source in the recipe, of the imported stage, or of the teacher.
+        origin: where it comes from, pinned.
+        licence: as its publisher states it, in the recipe's words.
+        uses: what it was used for, each with the stage that read it.
+        marks: what the text says that a reader must not miss; of ``_MARKS``.
+        page: where terms were to be accepted; None where there were none.
+    """
+
+    name: str
+    origin: str
+    licence: str
+    uses: tuple[tuple[str, str], ...]
+    marks: tuple[str, ...]
+    page: str | None = None
+
+    @property
+    def is_held_out_only(self) -> bool:
+        """Nothing was learned from it: it decided what was left out, and is measured on."""
+        return all(use == HELD_OUT for use, _ in self.uses)
+
+
+def marks_of(licence: str) -> tuple[str, ...]:
+    """What a licence's text says that a reader must not miss."""
+    return tuple(mark for mark, words in _MARKS.items() if re.search(words, licence, re.IGNORECASE))
+
+
+def carried(graph: Mapping[str, Stage], name: str, recipe_folder: Path) -> list[Terms]:
+    """Terms of everything that a stage was made from, in the graph's order.
+
+    Args:
+        graph: of the recipe.
+        name: of the stage, as a checkpoint.
+        recipe_folder: holds the locks of sources on the hub, which state the licence too.
+    """
+    before = ancestors(graph, name) | {name}
+    found = []
+    for stage in (graph[item] for item in graph if item in before):
+        if stage.kind == "source":
+            found.append(_of_source(graph, stage, before, recipe_folder))
+        elif stage.is_imported:
+            found.append(_of_import(stage, stage.settings[IMPORT]))
+        elif stage.kind == "synthetic_abstract" and _is_remote(stage.settings["teacher"]):
+            found.append(_of_teacher(stage, stage.settings["teacher"]))
+    return found
+
+
+def _is_remote(teacher: Teacher | None) -> bool:
+    return teacher is not None and teacher.kind == "endpoint"
+
+
+def _of_source(
+    graph: Mapping[str, Stage], stage: Stage, before: set[str], recipe_folder: Path
+) -> Terms:
+    source: Source = stage.settings["source"]
+    licence, page = source.licence, None
+    if source.kind == "hub" and source.lock is not None:
+        lock = source_lock(source, recipe_folder, stage.name.removeprefix("source_"))
+        if lock.licence.casefold() not in licence.casefold():
+            licence += f"; the card at this commit: {lock.licence}"
+        page = lock.page if lock.gated != "no" else None
+        licence += "; gated" if page is not None and "gated" not in licence else ""
+    uses = [
+        use
+        for reader in graph.values()
+        if reader.name in before and stage.name in reader.inputs.values()
+        for use in _uses(graph, reader, before)
+    ]
+    return Terms(
+        stage.name.removeprefix("source_"), _origin(source), licence, tuple(uses),
+        marks_of(licence), page,
+    )  # fmt: skip
+
+
+def _uses(graph: Mapping[str, Stage], reader: Stage, before: set[str]) -> list[tuple[str, str]]:
+    if reader.kind.startswith("tokens_"):
+        names = [n for n in graph if n in before and reader.name in graph[n].inputs.values()]
+        return [(TRAINED, n) for n in names if graph[n].trains] or [(TRAINED, reader.name)]
+    words = {"tokenizer": TOKENIZER, "synthetic_abstract": SYNTHETIC, "heldout": HELD_OUT}
+    return [(words.get(reader.kind, "read by"), reader.name)]
+
+
+def _origin(source: Source) -> str:
+    if source.kind == "package":
+        return f"package {source.package} {source.version}, sha256 {source.sha256}"
+    if source.kind == "generated":
+        return f"generated by {source.generator} {source.version}, seed {source.seed}"
+    if source.kind == "hub":
+        return f"{source.repository_type} {source.repository} at {source.revision}"
+    return f"file {source.path}, sha256 {source.sha256}"
+
+
+def _of_import(stage: Stage, item: Import) -> Terms:
+    known = item.repository is not None
+    origin = f"model {item.repository} at {item.revision}" if known else "a folder"
+    licence = "unknown: the recipe does not state it" + (f"; see {item.repository}" * known)
+    return Terms(
+        stage.name, f"{origin}, content {item.content}", licence, ((START, stage.name),),
+        marks_of(licence),
+    )  # fmt: skip
+
+
+def _of_teacher(stage: Stage, teacher: Teacher) -> Terms:
+    licence = "unknown: terms of this model's and this service's outputs"
+    return Terms(
+        f"teacher {teacher.model}", "replies in the transcripts of the synthetic stages", licence,
+        ((SYNTHETIC, stage.name),), marks_of(licence),
+    )  # fmt: skip

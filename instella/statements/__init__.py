@@ -1,0 +1,1 @@
+"""Signed statements about a finished run, proofs of parts of it, and a search for secrets."""
