@@ -1,4 +1,4 @@
-"""``instella image build|verify|run|lock NAME``."""
+"""``instella image build|verify|run|lock|parts NAME``."""
 
 import argparse
 import os
@@ -7,11 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from instella.artifacts.identity import lock_file
 from instella.commands.common import add_parser
 from instella.containers.images import (
     CPU,
     CPU_IMAGES,
+    DEBIAN_LOCK,
     FOLDER,
     IMAGES,
     IMAGES_FOLDER,
@@ -20,7 +20,7 @@ from instella.containers.images import (
     read_images,
     write_images,
 )
-from instella.errors import VerificationError
+from instella.errors import BadUse, VerificationError
 from instella.progress import Reporter
 from instella.recipe.reader import read_placement
 from instella.recipe.settings import Container
@@ -41,6 +41,7 @@ def register(subparsers: Any) -> None:
     trial.add_argument(
         "words", nargs="+", metavar="WORD", help="command; after -- if it has options"
     )
+    _action(actions, "parts", "print an image's list of parts (CycloneDX JSON)", run_parts)
     lock = _action(actions, "lock", "pin what an image is made of, and its digests", run_lock)
     lock.add_argument(
         "--packages", action="store_true", help="first take the newest packages that fit"
@@ -68,11 +69,13 @@ def run_build(args: argparse.Namespace) -> int:
     downloads = _downloads(args)
     folder = downloads / IMAGES_FOLDER
     if args.image not in CPU_IMAGES:
+        if args.load == "podman":
+            raise BadUse(f"image {args.image} is built by docker and stays there; omit --load")
         image = read_images()[args.image]
         print(f"config   {rocm.build(image, tell)}")
         folder.mkdir(parents=True, exist_ok=True)
         parts = folder / f"{image.name}.cdx.json"
-        parts.write_bytes(sbom.cyclonedx(image, None, [FOLDER / image.name / "requirements.lock"]))
+        parts.write_bytes(sbom.cyclonedx(image))
         print(f"parts    {parts}")
         return 0
     result = build(args.image, downloads, folder, tell)
@@ -120,10 +123,18 @@ def run_trial(args: argparse.Namespace) -> int:
     return 0
 
 
+def run_parts(args: argparse.Namespace) -> int:
+    """Print the list of an image's parts, which its locks give without a build."""
+    from instella.containers import sbom
+
+    sys.stdout.write(sbom.cyclonedx(read_images()[args.image]).decode())
+    return 0
+
+
 def run_lock(args: argparse.Namespace) -> int:
     """Renew an image's part of ``containers/images.lock``."""
     from instella.containers import debian, requirements, rocm
-    from instella.containers.build import DEBIAN_LOCK, build
+    from instella.containers.build import build
 
     images = read_images()
     downloads = _downloads(args)
@@ -131,9 +142,12 @@ def run_lock(args: argparse.Namespace) -> int:
         tell("asking apt's mirrors for the versions of today")
         debian.write_debian_lock(debian.resolve(downloads / "debian"), DEBIAN_LOCK)
     elif args.packages:
+        sources = sorted((FOLDER / args.image).glob("*.in"))
+        if not sources:
+            raise BadUse(f"image {args.image} has no packages of its own to choose; see its README")
         tell("asking pip for versions that fit")
-        for source in sorted((FOLDER / args.image).glob("*.in")):
-            requirements.resolve(source, lock_file())
+        for source in sources:
+            requirements.resolve(source, FOLDER.parent)
     if args.image in CPU_IMAGES:
         images[args.image] = build(args.image, downloads, downloads / IMAGES_FOLDER, tell).image
     else:

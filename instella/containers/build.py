@@ -13,16 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from instella.artifacts.identity import lock_file
 from instella.containers import debian, layers, policy, sbom, wheelhouse
-from instella.containers.images import CPU, FOLDER, Image, archive_path, made_of, require_lock
+from instella.containers.dockerfiles import read_assembly
+from instella.containers.engines import signals_raise
+from instella.containers.images import DEBIAN_LOCK, FOLDER, Image, archive_path, made_of
 from instella.containers.layers import Layer
-from instella.errors import KitError
+from instella.errors import KitError, VerificationError
 
-ENVIRONMENT = {"LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/bin:/bin"}
 LINKS = {"usr/local/bin/python3": "/usr/bin/python3.11"}
-DEBIAN_LOCK = FOLDER / CPU / "debian.lock"
-EXTRA_SITE = "opt/verl"
 # Of the building machine, of its apt, or of the moment of the build.
 _DROPPED = re.compile(
     r"(dev|var/cache|var/lib/apt|var/log|etc/apt|tmp|run)/.+"
@@ -60,23 +58,23 @@ def build(
     """
     policy.require_rules(name)
     lock = debian.read_debian_lock(DEBIAN_LOCK)
-    locks = [lock_file()] if name == CPU else [lock_file(), require_lock(name)]
+    sites = wheelhouse.sites(name)
     folder.mkdir(parents=True, exist_ok=True)
     say("fetching packages that are not there yet")
     debian.fetch(lock, downloads / "debian")
-    for item in locks:
-        wheelhouse.fetch(item, downloads / "wheels")
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as text:
+    for site in sites:
+        wheelhouse.fetch(site, downloads / "wheels")
+    with signals_raise(), tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as text:
         place = Path(text)
         os.chmod(place, 0o755)
-        made = _layers(lock, locks, downloads, place, say)
+        made = _layers(lock, sites, downloads, place, say)
         say("writing the archive, and looking for secrets in it")
-        return _finish(name, made, lock, locks, place, folder)
+        return _finish(name, made, lock.epoch, place, folder)
 
 
 def _layers(
     lock: debian.DebianLock,
-    locks: list[Path],
+    sites: tuple[wheelhouse.Site, ...],
     downloads: Path,
     place: Path,
     say: Callable[[str], None],
@@ -86,31 +84,31 @@ def _layers(
     debian.build_root(lock, downloads / "debian", place / "root.tar")
     _unpack(place / "root.tar", root)
     made = [layers.root_layer(place / "root.tar", place / "lower.tar", lock.epoch, _is_dropped)]
-    nothing: dict[str, str] = {}
-    targets = ((wheelhouse.SITE, "upper.tar", LINKS), (EXTRA_SITE, "extra.tar", nothing))
-    for item, (prefix, file, links) in zip(locks, targets, strict=False):
-        site = place / "site"
-        say(f"installing Python packages of {item.name}")
-        wheelhouse.install(item, downloads / "wheels", site, lock.epoch)
+    for site, file in zip(sites, ("upper.tar", "extra.tar"), strict=False):
+        packages = place / "site"
+        say(f"installing Python packages of {site.lock}")
+        wheelhouse.install(site, downloads / "wheels", packages, lock.epoch)
         say("compiling Python packages")
-        wheelhouse.compile_packages(root, site, f"/{prefix}", len(os.sched_getaffinity(0)))
-        made.append(layers.folder_layer(site, prefix, place / file, lock.epoch, links))
-        shutil.rmtree(site)
+        wheelhouse.compile_packages(root, packages, f"/{site.folder}", len(os.sched_getaffinity(0)))
+        links = LINKS if site.folder == wheelhouse.SITE else {}
+        made.append(layers.folder_layer(packages, site.folder, place / file, lock.epoch, links))
+        shutil.rmtree(packages)
     # Before the archive, which needs the room.
     shutil.rmtree(root)
     return tuple(made)
 
 
-def _finish(
-    name: str,
-    made: tuple[Layer, ...],
-    lock: debian.DebianLock,
-    locks: list[Path],
-    place: Path,
-    folder: Path,
-) -> Result:
+def _finish(name: str, made: tuple[Layer, ...], epoch: int, place: Path, folder: Path) -> Result:
+    dockerfile = FOLDER / name / "Dockerfile"
+    assembly = read_assembly(dockerfile)
+    files = tuple(layer.file.name for layer in made)
+    if assembly.layers != files:
+        raise VerificationError(
+            f"{dockerfile}: adds {', '.join(assembly.layers)}, and the locks make "
+            f"{', '.join(files)}"
+        )
     unnamed = place / "archive.tar"
-    built = layers.write_archive(made, ENVIRONMENT, f"instella/{name}", lock.epoch, unnamed)
+    built = layers.write_archive(made, assembly, f"instella/{name}", epoch, unnamed)
     # Its name is in whatever took down where it was built.
     policy.require_clean(unnamed, (place.name,))
     digests = tuple(layer.digest for layer in built.layers)
@@ -118,7 +116,7 @@ def _finish(
     archive = archive_path(folder, image)
     parts = archive.with_suffix(".cdx.json")
     os.replace(unnamed, archive)
-    parts.write_bytes(sbom.cyclonedx(image, lock, locks))
+    parts.write_bytes(sbom.cyclonedx(image))
     return Result(image, archive, parts)
 
 

@@ -67,7 +67,7 @@ def run_plan(plan: Plan, engine: str, report: Reporter, images: Path) -> None:
         KitError: the failure of what ran.
         SystemExit: a signal asked this process to end.
     """
-    with _signals_raise():
+    with signals_raise():
         if engine == "docker":
             docker_engine.run(plan, report)
         elif engine == "podman":
@@ -77,7 +77,7 @@ def run_plan(plan: Plan, engine: str, report: Reporter, images: Path) -> None:
 
 
 @contextmanager
-def _signals_raise() -> Iterator[None]:
+def signals_raise() -> Iterator[None]:
     """A signal that ends this process raises SystemExit, so that the container is removed."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:

@@ -12,6 +12,7 @@ from typing import Any
 
 from instella.artifacts.identity import lock_hash
 from instella.canonical import json_bytes, read_json, sha256_bytes, sha256_file
+from instella.containers.dockerfiles import instructions
 from instella.errors import BadUse, VerificationError
 from instella.recipe.graph import Stage
 from instella.recipe.settings import Container, Source
@@ -19,6 +20,7 @@ from instella.recipe.settings import Container, Source
 FORMAT = "instella.images/1"
 FOLDER = Path(__file__).resolve().parents[2] / "containers"
 LOCK = FOLDER / "images.lock"
+DEBIAN_LOCK = FOLDER / "cpu" / "debian.lock"
 
 NONE = "none"
 IMAGES_FOLDER = "images"
@@ -42,6 +44,8 @@ _FETCHED = ("package", "hub")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _FIELDS = {"base", "base_digest", "manifest", "config", "layers", "made_of"}
 CPU_IMAGES = (CPU, "cpu-verl")
+# Images that hold an environment that ./kit setup makes too, by its lock.
+_ENVIRONMENTS = {"cpu-verl": "requirements/environments/verl.lock"}
 
 
 @dataclass(frozen=True)
@@ -191,20 +195,32 @@ def require_lock(name: str, folder: Path = FOLDER) -> Path:
     Raises:
         BadUse: there is none, so what would be installed is not known.
     """
-    path = folder / name / "requirements.lock"
+    shared = _ENVIRONMENTS.get(name)
+    path = folder.parent / shared if shared else folder / name / "requirements.lock"
     if not path.is_file():
+        how = (
+            "requirements/README.md says how a lock is made"
+            if shared
+            else f"make it with `instella image lock {name} --packages`"
+        )
         raise BadUse(
-            f"image {name}: {path.name} is missing, so what it would hold is not known; "
-            f"make it with `instella image lock {name} --packages`"
+            f"image {name}: {shared or path.name} is missing, so what it would hold is not known; "
+            f"{how}"
         )
     return path
 
 
 def made_of(name: str, folder: Path = FOLDER) -> str:
-    """SHA-256 over all files that say what goes into an image."""
-    parts = {path.name: sha256_file(path) for path in (folder / name).glob("*.lock")}
+    """SHA-256 over all that says what goes into an image; comments of its Dockerfile don't."""
+    files = list((folder / name).glob("*.lock"))
     if name in CPU_IMAGES:
-        parts |= {"run.lock": lock_hash(), "debian.lock": sha256_file(folder / CPU / "debian.lock")}
-    else:
-        parts["Dockerfile"] = sha256_file(folder / name / "Dockerfile")
+        files.append(folder / CPU / "debian.lock")
+    if name in _ENVIRONMENTS:
+        files.append(require_lock(name, folder))
+    text = (folder / name / "Dockerfile").read_text(encoding="utf-8")
+    lines = "".join(f"{line}\n" for _, line in instructions(text))
+    parts = {path.name: sha256_file(path) for path in files}
+    parts["Dockerfile"] = sha256_bytes(lines.encode("utf-8"))
+    if name in CPU_IMAGES:
+        parts["run.lock"] = lock_hash()
     return sha256_bytes(json_bytes(parts))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from instella.canonical import json_bytes, sha256_bytes
+from instella.containers.dockerfiles import Assembly
 
 _CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 _MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
@@ -135,22 +136,23 @@ class Built:
 
 
 def write_archive(
-    layers: tuple[Layer, ...], environment: Mapping[str, str], name: str, epoch: int, target: Path
+    layers: tuple[Layer, ...], assembly: Assembly, name: str, epoch: int, target: Path
 ) -> Built:
     """Write the image's archive.
 
     Args:
         layers: from the bottom up.
-        environment: variables of its processes.
+        assembly: what the configuration says of variables and user.
         name: repository name; the tag is made of the manifest's digest.
         epoch: time of its making, as it says.
         target: the archive.
     """
     created = datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    variables = [f"{key}={value}" for key, value in sorted(assembly.environment.items())]
     config = json_bytes(
         {
             "architecture": "amd64",
-            "config": {"Env": [f"{key}={value}" for key, value in sorted(environment.items())]},
+            "config": {"Env": variables, "User": assembly.user},
             "created": created,
             "history": [{"created": created, "created_by": layer.about} for layer in layers],
             "os": "linux",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from instella.containers.dockerfiles import instructions
 from instella.containers.images import FOLDER, IMAGES, Image, read_images
 from instella.errors import VerificationError
 
@@ -17,6 +18,7 @@ _FROM = re.compile(r"FROM\s+(?:--platform=\S+\s+)?(\S+)")
 _ARG = re.compile(r"ARG\s+(\w+)=(\S+)")
 _PINNED = re.compile(r"\S+:(?!latest)[\w.-]+@sha256:[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_USER = re.compile(r"[1-9]\d*:[1-9]\d*")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(\[[^\]]*\])?==\S+( --hash=sha256:[0-9a-f]{64})+")
 # Each begins with plain letters, which makes the search fast.
 _SECRETS = tuple(
@@ -92,12 +94,16 @@ def dockerfile_faults(path: Path, image: Image) -> list[str]:
     """What breaks a rule in one Dockerfile."""
     found = []
     arguments: dict[str, str] = {}
-    for number, line in _instructions(path.read_text(encoding="utf-8")):
+    user = ""
+    for number, line in instructions(path.read_text(encoding="utf-8")):
         where = f"{path}:{number}"
         given = _ARG.match(line)
         if given is not None:
             arguments[given[1]] = given[2]
+        user = line.removeprefix("USER ") if line.startswith("USER ") else user
         found += [f"{where}: {fault}" for fault in _line_faults(line, arguments, image)]
+    if not _USER.fullmatch(user):
+        found.append(f"{path}: the last USER is {user or 'missing'}; give a number that is not 0")
     return found
 
 
@@ -131,20 +137,6 @@ def _line_faults(line: str, arguments: dict[str, str], image: Image) -> Iterator
         yield "names latest"
     if re.match(r"(ENV|ARG)\s+\w*(TOKEN|SECRET|PASSWORD|API_KEY)\w*", line):
         yield "a secret in the image's history"
-
-
-def _instructions(text: str) -> Iterator[tuple[int, str]]:
-    """Instructions in one line each, with the number of their first line."""
-    start = 0
-    parts: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.lstrip().startswith("#") or not (line.strip() or parts):
-            continue
-        start = start if parts else number
-        parts.append(line.rstrip().removesuffix("\\").strip())
-        if not line.rstrip().endswith("\\"):
-            yield start, " ".join(parts)
-            parts = []
 
 
 def archive_faults(archive: Path, forbidden: tuple[str, ...]) -> list[str]:

@@ -1,16 +1,15 @@
 """Locks of the Python packages that an image adds to its base.
 
 ``requirements.in`` names them, and ``build.in`` what builds the packages that come as source.
-Comments say for which Python, which packages the base already
-has (``run.lock``: all of that lock, in its versions), and which need other versions than
-``run.lock`` has; all others are taken from there, so that images differ as little as can be. The
-last kind is taken without its dependencies, because one of those comes as source only, which
-pip does not resolve for another Python:
+Comments say for which Python, which packages the base already has, and which lock gives the
+versions that a line does not give itself; without that one it is ``run.lock``, so that images
+differ as little as can be. Packages that stand ``alone`` are taken without their dependencies,
+because one of those comes as source only, which pip does not resolve for another Python:
 
     # python 3.12
     # base torch triton
-    # free transformers
-    # alone hydra-core==1.3.2 omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
+    # pins requirements/environments/verl.lock
+    # alone hydra-core omegaconf antlr4-python3-runtime
 """
 
 import json
@@ -27,39 +26,48 @@ from instella.errors import BadUse, KitError
 from instella.wheels import locked_hashes, normal_name
 
 _HEAD = "# Made by `instella image lock NAME --packages` from the .in file beside it.\n"
-_PLATFORMS = tuple(
-    f"--platform=manylinux{version}_x86_64" for version in ("_2_28", "_2_17", "2014")
+_OWN_VERSION = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?[=<>!~]", re.MULTILINE)
+# Ubuntu 22.04, the oldest of the bases' systems, has glibc 2.35.
+_PLATFORMS = (
+    *(f"--platform=manylinux_2_{minor}_x86_64" for minor in range(35, 16, -1)),
+    "--platform=manylinux2014_x86_64",
 )
 
 
-def resolve(source: Path, run_lock: Path) -> None:
+def resolve(source: Path, project: Path) -> None:
     """Write the lock beside a ``.in`` file: exact versions with SHA-256.
 
     Args:
         source: ``requirements.in`` or ``build.in`` of an image.
-        run_lock: constrains versions, but for what the base brings.
+        project: folder below which the lock with the versions lies.
 
     Raises:
-        BadUse: no Python version in ``source``.
+        BadUse: no Python version in ``source``, or the lock with the versions is missing.
         KitError: pip finds no set of versions.
     """
     text = source.read_text(encoding="utf-8")
     python = _comment(text, "python")
     if len(python) != 1:
         raise BadUse(f"{source}: no line '# python 3.N'")
-    base, free = _comment(text, "base"), _comment(text, "free")
-    locked = {name: version for name, (version, _) in locked_hashes(run_lock).items()}
-    lines = []
-    versions = {**locked, **dict.fromkeys(base | free, "")}
+    base = {normal_name(name) for name in _comment(text, "base")}
+    alone = sorted(_comment(text, "alone"))
+    pins = project / (_comment(text, "pins") or {"requirements/run.lock"}).pop()
+    if not pins.is_file():
+        raise BadUse(f"{pins}: missing, and {source.name} takes its versions from it")
+    own = {normal_name(name) for name in _OWN_VERSION.findall(text)}
+    versions = {
+        name: version
+        for name, (version, _) in locked_hashes(pins).items()
+        if name not in base | own
+    }
     platform = [f"--python-version={python.pop()}", "--implementation=cp", *_PLATFORMS]
     found = _report(["--only-binary=:all:", "--requirement", str(source)], platform, versions)
-    alone = sorted(_comment(text, "alone"))
-    found += _report(["--no-deps", *alone], platform, {}) if alone else []
+    found += _report(["--no-deps", *alone], platform, versions) if alone else []
+    lines = []
     for item in found:
         name, version = normal_name(item["metadata"]["name"]), item["metadata"]["version"]
         digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
-        has = name in base or ("run.lock" in base and locked.get(name) == version)
-        if not has and not _comes_with(name):
+        if name not in base and not _comes_with(name):
             lines.append(f"{name}=={version} --hash=sha256:{digest}\n")
     source.with_suffix(".lock").write_text(_HEAD + "".join(sorted(lines)), encoding="utf-8")
 
@@ -77,10 +85,10 @@ def _comes_with(name: str) -> bool:
 def _report(
     wanted: Sequence[str], platform: Sequence[str], versions: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """What pip would install; ``versions`` constrains, an empty one does not."""
+    """What pip would install of these versions."""
     with tempfile.TemporaryDirectory() as place:
         constraints, report = Path(place, "constraints.txt"), Path(place, "report.json")
-        kept = [f"{name}=={version}\n" for name, version in versions.items() if version]
+        kept = [f"{name}=={version}\n" for name, version in versions.items()]
         constraints.write_text("".join(kept), encoding="utf-8")
         command = [
             sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--dry-run",

@@ -1,31 +1,33 @@
 """List of an image's parts in CycloneDX 1.5 JSON, from its locks alone."""
 
-from collections.abc import Sequence
-from pathlib import Path
+import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 from instella.canonical import json_bytes
-from instella.containers.debian import SUITE, DebianLock
-from instella.containers.images import Image
+from instella.containers.debian import SUITE, read_debian_lock
+from instella.containers.dockerfiles import instructions
+from instella.containers.images import CPU_IMAGES, DEBIAN_LOCK, FOLDER, Image, require_lock
+from instella.containers.wheelhouse import sites
 from instella.wheels import locked_hashes
 
+_ARGUMENT = re.compile(r"ARG (\w+)=(\S+)")
+_FETCHED = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+)\.git \"\$\{(\w+)\}\"")
 
-def cyclonedx(image: Image, debian: DebianLock | None, locks: Sequence[Path]) -> bytes:
+
+def cyclonedx(image: Image) -> bytes:
     """The list as canonical JSON; without a time or serial number, so that it is reproducible.
 
-    Args:
-        image: what the list is about.
-        debian: its Debian packages; None where they are those of a base image.
-        locks: of its Python packages; a version with several files lists the hashes of all.
+    A version with several files lists the hashes of all. What a base image holds is not known
+    here: it is one part, by its digest.
+
+    Raises:
+        BadUse: a lock is missing.
     """
-    parts = [_debian(item) for item in debian.packages] if debian else []
-    for lock in locks:
-        parts += [
-            python_component(name, *found) for name, found in sorted(locked_hashes(lock).items())
-        ]
-    if image.base is not None:
-        parts.append(_base(image))
+    listed = _layered(image) if image.name in CPU_IMAGES else _built(image)
+    # Two locks of an image may hold the same package.
+    parts = {part["bom-ref"]: part for part in listed}
     return json_bytes(
         {
             "bomFormat": "CycloneDX",
@@ -39,9 +41,33 @@ def cyclonedx(image: Image, debian: DebianLock | None, locks: Sequence[Path]) ->
                     "version": image.manifest or "unlocked",
                 }
             },
-            "components": parts,
+            "components": list(parts.values()),
         }
     )
+
+
+def _layered(image: Image) -> Iterator[dict[str, Any]]:
+    """Parts of an image out of packages."""
+    for item in read_debian_lock(DEBIAN_LOCK).packages:
+        yield _debian(item)
+    for site in sites(image.name):
+        for name, found in sorted(site.packages.items()):
+            yield python_component(name, *found)
+
+
+def _built(image: Image) -> Iterator[dict[str, Any]]:
+    """Parts of an image on a base, which a Dockerfile makes."""
+    yield _base(image)
+    require_lock(image.name)
+    for lock in sorted((FOLDER / image.name).glob("*.lock")):
+        for name, found in sorted(locked_hashes(lock).items()):
+            yield python_component(name, *found)
+    arguments: dict[str, str] = {}
+    text = (FOLDER / image.name / "Dockerfile").read_text(encoding="utf-8")
+    for _, line in instructions(text):
+        arguments |= dict(_ARGUMENT.findall(line))
+        for owner, name, argument in _FETCHED.findall(line):
+            yield _source(owner, name, arguments[argument])
 
 
 def _debian(item: Any) -> dict[str, Any]:
@@ -76,4 +102,15 @@ def _base(image: Image) -> dict[str, Any]:
         "name": image.base,
         "version": image.base_digest or "unlocked",
         "hashes": [{"alg": "SHA-256", "content": digest}] if digest else [],
+    }
+
+
+def _source(owner: str, name: str, commit: str) -> dict[str, Any]:
+    place = f"pkg:github/{owner.lower()}/{name.lower()}@{commit}"
+    return {
+        "type": "library",
+        "bom-ref": f"github:{owner}/{name}",
+        "name": name,
+        "version": commit,
+        "purl": place,
     }

@@ -1,4 +1,4 @@
-"""The Python packages of an image: the wheels of ``run.lock``, installed and compiled.
+"""The Python packages of an image for CPUs: the files of a lock, installed and compiled.
 
 pip checks every hash of the lock, once when it fetches and once when it installs, without a
 network. The image's own Python compiles, in a fixed order of files, since the bytes it
@@ -6,24 +6,27 @@ writes depend on what the process compiled before.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from instella.artifacts.identity import lock_file
 from instella.canonical import sha256_file
+from instella.containers.images import CPU, require_lock
 from instella.errors import KitError, VerificationError
 from instella.wheels import locked_hashes
 
-# Packages that come as source only, by lock; those of run.lock stand in ./kit too, a test compares.
-SOURCE_ONLY = {
-    "run.lock": "cellpylib,connection-pool,zss",
-    "requirements.lock": "antlr4-python3-runtime,pylatexenc",
-}
+# Packages that come as source only; ./kit has the same list, which a test compares.
+SOURCE_ONLY = "cellpylib,connection-pool,zss"
+# A lock adds its own in lines that pip reads too.
+_NO_BINARY = re.compile(r"^--no-binary (\S+)$", re.MULTILINE)
 SITE = "usr/local/lib/python3.11/dist-packages"
+EXTRA_SITE = "opt/verl"
 # What a wheel may bring beside packages: commands, headers and manuals, which no stage uses.
 _NOT_IMPORTED = ("bin", "etc", "include", "man", "share")
 _PARTS = 8
@@ -31,29 +34,73 @@ _BUILDERS = ("setuptools", "wheel")
 _PIP = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", "--quiet")
 
 
-def _forms(lock: Path) -> list[str]:
+@dataclass(frozen=True)
+class Site:
+    """Python packages that share a folder of an image.
+
+    Attributes:
+        folder: in the image, without the first slash.
+        lock: name of the lock that has them.
+        packages: name to version and SHA-256s.
+        source_only: names of those without a wheel, separated by commas.
+    """
+
+    folder: str
+    lock: str
+    packages: Mapping[str, tuple[str, set[str]]]
+    source_only: str
+
+
+def sites(name: str) -> tuple[Site, ...]:
+    """The Python packages of an image for CPUs, from the bottom layer up.
+
+    ``cpu`` has those of ``run.lock``, and ``cpu-verl`` above them what differs in its own lock.
+
+    Raises:
+        BadUse: the image's own lock is missing.
+        VerificationError: a package without a hash.
+    """
+    run = locked_hashes(lock_file())
+    found = [Site(SITE, lock_file().name, run, SOURCE_ONLY)]
+    if name != CPU:
+        lock = require_lock(name)
+        own = {
+            package: (version, hashes)
+            for package, (version, hashes) in locked_hashes(lock).items()
+            if package not in run or run[package][0] != version or not run[package][1] & hashes
+        }
+        added = _NO_BINARY.findall(lock.read_text(encoding="utf-8"))
+        found.append(Site(EXTRA_SITE, lock.name, own, ",".join([SOURCE_ONLY, *added])))
+    for site in found:
+        for package, (_, hashes) in site.packages.items():
+            if not hashes:
+                raise VerificationError(f"{site.lock}: {package} has no hash")
+    return tuple(found)
+
+
+def _forms(site: Site) -> list[str]:
     """Wheels, but for the packages that have none; built by the tools that are installed."""
-    source = SOURCE_ONLY[lock.name]
-    return ["--only-binary=:all:", f"--no-binary={source}", "--no-build-isolation", "--use-pep517"]
+    source = f"--no-binary={site.source_only}"
+    return ["--only-binary=:all:", source, "--no-build-isolation", "--use-pep517"]
 
 
-def fetch(lock: Path, folder: Path) -> None:
-    """Have a file for every package of the lock in ``folder``, by pip's own settings.
+def fetch(site: Site, folder: Path) -> None:
+    """Have a file for every package in ``folder``, by pip's own settings.
 
     Raises:
         KitError: pip cannot get one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     there = {sha256_file(path) for path in folder.iterdir() if path.is_file()}
-    if all(hashes & there for _, hashes in locked_hashes(lock).values()):
+    if all(hashes & there for _, hashes in site.packages.values()):
         return
-    words = ["download", "--no-deps", "--require-hashes", *_forms(lock), "--dest", str(folder)]
+    words = ["download", "--no-deps", "--require-hashes", *_forms(site), "--dest", str(folder)]
     # A constraints file is about what gets installed, and nothing is.
-    _pip([*words, "-r", str(lock)], {**os.environ, "PIP_CONSTRAINT": os.devnull})
+    _pip([*words, "-r", "/dev/stdin"], {**os.environ, "PIP_CONSTRAINT": os.devnull}, site)
 
 
-def install(lock: Path, wheels: Path, site: Path, epoch: int) -> None:
-    """Install the lock's packages into the folder ``site``, from fetched files only.
+def install(site: Site, wheels: Path, target: Path, epoch: int) -> None:
+    """Install packages into the folder ``target``, from fetched files only.
 
     Raises:
         VerificationError: this Python has other build tools than the lock.
@@ -61,28 +108,28 @@ def install(lock: Path, wheels: Path, site: Path, epoch: int) -> None:
     """
     _require_builders(lock_file())
     environment = {
-        "HOME": str(site.parent),
+        "HOME": str(target.parent),
         "LC_ALL": "C.UTF-8",
         "PATH": "/usr/bin:/bin",
         "PIP_CONFIG_FILE": os.devnull,
         "PYTHONHASHSEED": "0",
         "SOURCE_DATE_EPOCH": str(epoch),
-        "TMPDIR": str(site.parent),
+        "TMPDIR": str(target.parent),
     }
     words = [
         "install",
         "--no-deps",
         "--require-hashes",
-        *_forms(lock),
+        *_forms(site),
         "--no-compile",
         "--no-index",
     ]
-    places = ["--no-cache-dir", "--find-links", str(wheels), "--target", str(site)]
-    _pip([*words, *places, "-r", str(lock)], environment)
+    places = ["--no-cache-dir", "--find-links", str(wheels), "--target", str(target)]
+    _pip([*words, *places, "-r", "/dev/stdin"], environment, site)
     for name in _NOT_IMPORTED:
-        if (site / name).exists():
-            shutil.rmtree(site / name)
-    for record in sorted(site.glob("*.dist-info/RECORD")):
+        if (target / name).exists():
+            shutil.rmtree(target / name)
+    for record in sorted(target.glob("*.dist-info/RECORD")):
         lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
         # Commands: their first line names the Python that ran pip.
         record.write_text("".join(line for line in lines if not line.startswith("../")), "utf-8")
@@ -102,13 +149,19 @@ def _require_builders(lock: Path) -> None:
             )
 
 
-def _pip(words: list[str], environment: Mapping[str, str]) -> None:
+def _pip(words: list[str], environment: Mapping[str, str], site: Site) -> None:
+    lines = [
+        f"{package}=={version} {' '.join(f'--hash=sha256:{item}' for item in sorted(hashes))}\n"
+        for package, (version, hashes) in sorted(site.packages.items())
+    ]
     done = subprocess.run(
-        [*_PIP, *words], env=environment, capture_output=True, text=True, check=False, umask=0o022
-    )
+        [*_PIP, *words],
+        env=environment, input="".join(lines), capture_output=True, text=True, check=False,
+        umask=0o022,
+    )  # fmt: skip
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        raise KitError(f"pip {words[0]}: {lines[-1] if lines else done.stderr[-300:]}")
+        told = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        raise KitError(f"pip {words[0]}: {told[-1] if told else done.stderr[-300:]}")
 
 
 def compile_packages(root: Path, site: Path, shown: str, workers: int) -> None:

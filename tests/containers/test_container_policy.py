@@ -53,6 +53,8 @@ def test_hadolint_finds_nothing() -> None:
         (FROM + "RUN curl -O https://example.org/x\n", "fetches a file that nothing checks"),
         (FROM + "ENV HF_TOKEN=abc\n", "a secret in the image's history"),
         (FROM + "LABEL of=latest\n", "names latest"),
+        (FROM + "USER 1:1\nUSER root\n", "the last USER is root"),
+        (FROM + "USER 0:0\n", "the last USER is 0:0"),
     ],
 )  # fmt: skip
 def test_each_rule_finds_its_fault(tmp_path: Path, text: str, fault: str) -> None:
@@ -63,7 +65,7 @@ def test_each_rule_finds_its_fault(tmp_path: Path, text: str, fault: str) -> Non
 def test_pinned_lines_pass(tmp_path: Path) -> None:
     text = (
         f'ARG BASE=docker.io/a/b:v1@{DIGEST}\nFROM ${{BASE}}\nARG X={"1" * 40}\n{FETCH}"${{X}}"\n'
-        "RUN pip install --no-deps --require-hashes -r x.lock\n"
+        "RUN pip install --no-deps --require-hashes -r x.lock\nUSER 0:0\nUSER 10001:10001\n"
     )
     (tmp_path / "Dockerfile").write_text(text)
     assert dockerfile_faults(tmp_path / "Dockerfile", BASE) == []
