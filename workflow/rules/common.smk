@@ -210,8 +210,10 @@ def watch_jobs():
 
     def give_up(line):
         say(f"Error: {line}")
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGUSR1)
 
+    # As Ctrl-C ends a run, but that a run in the background of a shell ignores.
+    signal.signal(signal.SIGUSR1, signal.default_int_handler)
     watch = waiting.Watch(active, SITE, say, give_up)
     threading.Thread(target=watch.stay, daemon=True).start()
 
