@@ -23,7 +23,8 @@ from instella.plan.plan import StagePlan
 _ENDINGS = {"provenance": ".intoto.jsonl", "scores": ".intoto.jsonl", "models": ".sig"}
 MOST_BYTES = 64 << 20
 
-_HOST = ("host", "system", "cpu", "libc", "python", "torch")
+# not its name, which must not be published
+_HOST = ("system", "cpu", "libc", "python", "torch")
 
 Row = dict[str, Any]
 

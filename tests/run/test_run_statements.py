@@ -99,7 +99,13 @@ def test_no_secret_is_in_what_a_run_publishes(nano_copy: Run, tmp_path: Path) ->
     assert instella(run.folder, "audit", "--json", str(report), extra=PLANTED).code == 0
     statement(run, "key", key)
     statement(run, "sign", "--key", key)
-    files = [path for place in (run.results, run.store) for path in place.rglob("*")]
+    exports = tmp_path / "exports"
+    for kind in ("ro-crate", "sbom", "ml-bom", "model-card"):
+        words = ("export", kind, "--output", str(exports / kind))
+        assert instella(run.folder, *words, extra=PLANTED).code == 0
+    places = (run.results, run.store, exports)
+    files = [path for place in places for path in place.rglob("*")]
+    assert run.results / "report.html" in files
     private = {run.results / name for name in (JOURNAL, LOGS, BENCHMARKS)}
     private |= {run.store / name for name in ("results", "cache", "verified", "locks")}
     folder = "erster Läuf 第一".encode()
@@ -110,7 +116,7 @@ def test_no_secret_is_in_what_a_run_publishes(nano_copy: Run, tmp_path: Path) ->
         if private.isdisjoint(path.parents):
             assert folder not in data and b"/copy of nano" not in data, path
             assert len(host) < 8 or host.encode() not in data, path
-    assert statement(run, "scan", report).out.startswith("clean: 0 places; looked for ")
+    assert statement(run, "scan", report, exports).out.startswith("clean: 0 places; looked for ")
 
     (run.results / "table.md").write_text(f"as {PLANTED['HF_TOKEN']} says")
     found = statement(run, "scan", code=1).out.splitlines()
