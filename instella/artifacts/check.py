@@ -4,7 +4,7 @@
 nothing and reads every byte.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +92,24 @@ def check_results(results: Path, store: Store, graph: Mapping[str, Stage]) -> li
     faults += _stale(graph, manifests)
     faults += _bytes(results, store, graph, manifests, Stamps(store).examine)
     return sorted(faults, key=lambda fault: list(graph).index(fault.stage))
+
+
+def outdated(
+    results: Path,
+    store: Store,
+    graph: Mapping[str, Stage],
+    toolchain: Toolchain,
+    names: Iterable[str],
+) -> list[Fault]:
+    """Results of the stages named that this recipe and this tree would not make.
+
+    For a workflow engine that does not know how these results were made, since somebody ran the
+    stage alone, or lost the engine's own notes. Inputs are left out: ``check_results`` compares
+    them.
+    """
+    manifests, _ = _load(results, graph)
+    chosen = {name: manifests[name] for name in names if name in manifests}
+    return list(_differs(store, graph, chosen, toolchain))
 
 
 def withdraw(results: Path, faults: list[Fault]) -> tuple[str, ...]:

@@ -55,7 +55,8 @@ class Folder:
                 )
 
     def put_bytes(self, name: str, data: bytes) -> None:
-        self._store.write(self.root / name, data)
+        with self._store.in_use():
+            self._store.write(self.root / name, data)
 
     def guarded(self) -> AbstractContextManager[None]:
         return self._store.in_use()

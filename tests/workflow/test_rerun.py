@@ -50,6 +50,22 @@ def test_a_changed_setting_runs_its_stage(tree: Tree) -> None:
     assert "rule heldout:" in done.stdout and "Params have changed" in done.stdout
 
 
+def test_a_changed_setting_is_seen_where_snakemake_has_no_notes(tree: Tree) -> None:
+    # Without notes the copy's mixed-up times run the stage once.
+    for _ in range(2):
+        shutil.rmtree(tree.folder / ".snakemake" / "metadata")
+        done = tree.snakemake(HELDOUT)
+    assert NOTHING in done.stdout
+    recipe = tree.folder / "recipes/tiny.yaml"
+    text = recipe.read_text(encoding="utf-8")
+    recipe.write_text(text.replace("max_items: ", "max_items: 1", 1))
+    planned = tree.snakemake("-n", HELDOUT).stdout
+    (line,) = faults(planned)
+    assert line.startswith("heldout: differs from this tree: settings")
+    done = tree.snakemake(HELDOUT)
+    assert done.returncode == 0 and "rule heldout:" in done.stdout, done.stdout
+
+
 def test_altered_bytes_are_named_and_made_again(tree: Tree) -> None:
     manifest = (tree.folder / HELDOUT).read_bytes()
     damage(tree)

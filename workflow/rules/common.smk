@@ -9,6 +9,7 @@ import threading
 from dataclasses import asdict
 from pathlib import Path
 
+from snakemake.io import IOFile
 from snakemake.logging import logger
 
 sys.path.insert(0, str(workflow.basedir))
@@ -17,7 +18,7 @@ sys.path.insert(0, str(workflow.basedir))
 # data frames. Ours are text; None makes it look as if pandas were not installed.
 sys.modules.setdefault("pandas", None)
 
-from instella.artifacts.check import check_results, root, withdraw
+from instella.artifacts.check import check_results, outdated, root, withdraw
 from instella.artifacts.identity import Toolchain, fingerprints
 from instella.artifacts.places import check_rights, check_shape
 from instella.artifacts.store import Store
@@ -57,9 +58,9 @@ try:
     GRAPH = build_graph(RECIPE)
     STORE = Store(Path(PLACEMENT.store))
     images = stage_images(GRAPH, RECIPE.numerics, PLACEMENT.container)
-    toolchain = Toolchain.here(RECIPE.numerics, images, STORE.root / "cache")
+    TOOLCHAIN = Toolchain.here(RECIPE.numerics, images, STORE.root / "cache")
     # Rules also name stages that imports leave out of the graph; nothing asks for those.
-    FINGERPRINTS = collections.defaultdict(str, fingerprints(GRAPH, toolchain))
+    FINGERPRINTS = collections.defaultdict(str, fingerprints(GRAPH, TOOLCHAIN))
 except KitError as error:
     in_one_line(error)
 
@@ -164,6 +165,8 @@ def prepare_run():
         except KitError as error:
             in_one_line(error)
     faults = check_results(Path(RESULTS), STORE, GRAPH)
+    if unknown := results_unknown_to_snakemake():
+        faults += outdated(Path(RESULTS), STORE, GRAPH, TOOLCHAIN, unknown)
     first_of_stage = {fault.stage: fault for fault in reversed(faults)}
     for fault in first_of_stage.values():
         print(f"{fault}; to be made again", file=sys.stderr)
@@ -178,6 +181,16 @@ def prepare_run():
         remove_altered_summaries()
         PLACEMENT_FILE.parent.mkdir(parents=True, exist_ok=True)
         PLACEMENT_FILE.write_bytes(PLACEMENT_JSON)
+
+
+def results_unknown_to_snakemake():
+    """Stages with a result of which Snakemake has no notes, so that it sees no change of theirs."""
+
+    def is_known(stage):
+        return workflow.persistence.metadata(IOFile(manifest(stage))) is not None
+
+    there = [stage for stage in GRAPH if Path(manifest(stage)).is_file()]
+    return [stage for stage in there if not is_known(stage)]
 
 
 def require_rights():
