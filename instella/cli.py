@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from instella.artifacts.disk_errors import cure_of
 from instella.commands import (
     audit,
     data,
@@ -94,7 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print(str(error), args)
         return error.exit_code
     except Exception as error:
-        _print(f"{type(error).__name__}: {error}; rerun with --debug for the place", args)
+        text = f"{type(error).__name__}: {error}; rerun with --debug for the place"
+        if isinstance(error, OSError) and (cure := cure_of(error)) is not None:
+            text = f"{error.filename}: {cure}"
+        _print(text, args)
         return 1
 
 

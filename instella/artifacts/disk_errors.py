@@ -10,7 +10,11 @@ from instella.artifacts.workspace import Workspace
 from instella.errors import KitError
 
 _SPACE = (errno.ENOSPC, errno.EDQUOT)
-_RIGHTS = (errno.EACCES, errno.EPERM, errno.EROFS)
+_CURES = {
+    _SPACE: "free some space and run it again",
+    (errno.EACCES, errno.EPERM): "give this user the right to use it",
+    (errno.EROFS,): "mount it for writing, or name another folder in config.yaml",
+}
 _SHAPE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
@@ -31,14 +35,20 @@ def plain_errors(stage: str, workspace: Workspace) -> Iterator[None]:
         raise plain from error
 
 
+def cure_of(error: OSError) -> str | None:
+    """What is wrong with a disk or folder and what to do; None for other errors."""
+    for numbers, cure in _CURES.items():
+        if error.errno in numbers:
+            what = "the disk is full" if error.errno in _SPACE else os.strerror(error.errno)
+            return f"{what}; {cure}"
+    return None
+
+
 def _plain_error(stage: str, error: OSError, workspace: Workspace) -> KitError | None:
     where = Path(error.filename) if error.filename else workspace.store.root
-    if error.errno in _SPACE:
-        return KitError(f"{stage}: {where}: the disk is full; free some space and run it again")
-    if error.errno in _RIGHTS:
-        return KitError(
-            f"{stage}: {where}: {os.strerror(error.errno)}; give this user the right to use it"
-        )
+    cure = cure_of(error)
+    if cure is not None:
+        return KitError(f"{stage}: {where}: {cure}")
     places = (workspace.store.root.absolute(), workspace.results.absolute())
     if error.errno in _SHAPE and any(where.absolute().is_relative_to(place) for place in places):
         return KitError(

@@ -44,12 +44,14 @@ def read_tree(path: Path) -> Entries:
 
 
 def _read_text(path: Path) -> str:
+    cure = "give the path of a YAML file such as recipes/tiny.yaml"
+    if path.is_fifo():
+        raise BadUse(f"{path}: a pipe, which may never end; {cure}")
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
-        cure = "give the path of a YAML file such as recipes/tiny.yaml"
         raise BadUse(f"{path}: cannot be read ({reason}); {cure}") from None
     if len(data) > MAX_BYTES:
         raise bad_line(str(path), 1, f"the file is longer than {MAX_BYTES} bytes", "shorten it")

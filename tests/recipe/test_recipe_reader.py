@@ -1,5 +1,6 @@
 """Reading: good files give the right values, bad ones one line with file and line."""
 
+import os
 import subprocess
 import sys
 import time
@@ -239,6 +240,12 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     for path in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(BadUse, match=r"cannot be read \(.*\); give the path"):
             read_recipe(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(BadUse, match="a pipe, which may never end; give the path"):
+        read_recipe(tmp_path / "pipe.yaml")
 
 
 def test_reading_is_fast_and_imports_nothing_heavy() -> None:
