@@ -1,5 +1,6 @@
 """Running stages: hits, early cutoff, damage, moves, two processes, full disks."""
 
+import errno
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from instella.artifacts.check import root
+from instella.artifacts.disk_errors import cure_of
 from instella.artifacts.job import Job
 from instella.artifacts.runner import run_stage
 from instella.errors import Incomplete, KitError, VerificationError
@@ -437,3 +439,11 @@ def test_a_file_where_a_folder_is_needed_is_one_line(tmp_path: Path, place: str)
     assert "\n" not in str(error.value)
     folder.unlink()
     project.run_all()
+
+
+def test_a_read_only_disk_has_its_own_advice() -> None:
+    """Rights would not help there."""
+    cure = cure_of(OSError(errno.EROFS, "x", "/store"))
+    assert cure is not None and cure.startswith("Read-only file system; mount it for writing")
+    assert "give this user the right" in str(cure_of(OSError(errno.EACCES, "x", "/store")))
+    assert cure_of(OSError(errno.EIO, "x", "/store")) is None
