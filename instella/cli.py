@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         text = f"{type(error).__name__}: {error}; rerun with --debug for the place"
         if isinstance(error, OSError) and (cure := cure_of(error)) is not None:
-            text = f"{error.filename}: {cure}"
+            text = cure if error.filename is None else f"{error.filename}: {cure}"
         _print(text, args)
         return 1
 

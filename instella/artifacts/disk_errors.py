@@ -36,9 +36,13 @@ def plain_errors(stage: str, workspace: Workspace) -> Iterator[None]:
 
 
 def cure_of(error: OSError) -> str | None:
-    """What is wrong with a disk or folder and what to do; None for other errors."""
+    """What is wrong with a disk or folder and what to do; None for other errors.
+
+    A call on no file that is refused, such as ``os.setuid``, is a fault of the program, not of
+    the disk; a write to an open file on a full disk names no file either, and is of the disk.
+    """
     for numbers, cure in _CURES.items():
-        if error.errno in numbers:
+        if error.errno in numbers and (error.errno in _SPACE or error.filename is not None):
             what = "the disk is full" if error.errno in _SPACE else os.strerror(error.errno)
             return f"{what}; {cure}"
     return None
