@@ -18,7 +18,7 @@ from instella.containers.images import image_name, locked, read_images
 from instella.errors import KitError
 from instella.plan.plan import Assumptions, plan
 from instella.recipe.derived import parameter_count
-from instella.recipe.readiness import require_ready
+from instella.recipe.readiness import absent_files, require_ready
 from instella.wheels import assert_wheels
 
 
@@ -65,8 +65,9 @@ def _processor(project: Project) -> list[str]:
 
 
 def _recipe(project: Project) -> list[str]:
-    require_ready(project.recipe, Path(project.placement.recipe))
-    return []
+    file = Path(project.placement.recipe)
+    require_ready(project.recipe, file)
+    return absent_files(project.recipe, file)
 
 
 def _engine(project: Project) -> list[str]:

@@ -51,7 +51,7 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
         ("--mfu", _share, default.mfu, "share of the peak that training reaches"),
         ("--decode-rate", _positive, default.decode_rate, decode),
         ("--answer-share", _share, default.answer_share, "mean answer as a share of the longest"),
-        ("--pue", _positive, default.pue, "energy of the building over that of the accelerators"),
+        ("--pue", _pue, default.pue, "energy of the building over that of the accelerators"),
     ):
         parser.add_argument(
             option, type=kind, default=value, metavar="X", help=f"{about} ({value:g})"
@@ -72,6 +72,14 @@ def _share(text: str) -> float:
     value = _positive(text)
     if value > 1.0:
         raise argparse.ArgumentTypeError(f"{text!r} is more than 1, so it is no share")
+    return value
+
+
+def _pue(text: str) -> float:
+    value = _positive(text)
+    if value < 1.0:
+        # the energy of the building includes that of the accelerators
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 1, which no building reaches")
     return value
 
 

@@ -175,7 +175,7 @@ class FieldReader:
 
     def _scalar(self, kind: type, bounds: Mapping[str, Any], node: Node, place: Place) -> Any:
         if not isinstance(node, Scalar):
-            cure = f"write one {WANTED[kind]}"
+            cure = f"write {WANTED[kind]}"
             raise self.places.error(place, f"must be {WANTED[kind]}, not {found(node)}", cure)
         value: Any
         if kind is str:

@@ -20,6 +20,13 @@ from instella.recipe.nodes import Entries, Items, Node, Scalar
 from instella.recipe.settings import Placement, Recipe
 from instella.recipe.tree import read_tree
 
+PROJECT = Path(__file__).resolve().parents[2]
+# Folders of the project that results would be mixed into.
+OWN = (
+    ".git", ".kit", ".venv", ".venvs", "benchmarks", "containers", "docs", "instella", "recipes",
+    "requirements", "tests", "workflow",
+)  # fmt: skip
+
 
 def read_recipe(path: Path) -> Recipe:
     """The recipe in a YAML file, checked.
@@ -100,6 +107,10 @@ def _check_placement(placement: Placement, places: Places) -> None:
         raise places.error(("sharding", "ranks"), what, "write the ranks of one node")
     for name in ("results", "store", "downloads"):
         folder = Path(getattr(placement, name))
+        taken = next((own for own in OWN if folder.resolve().is_relative_to(PROJECT / own)), None)
+        if taken is not None:
+            what = f"is {folder}, within the project's own {taken}"
+            raise places.error((name,), what, "name a folder beside it")
         found = next((item for item in (folder, *folder.parents) if os.path.lexists(item)), None)
         if found is not None and not found.is_dir():
             raise places.error((name,), f"{found} is not a folder", "name a folder")

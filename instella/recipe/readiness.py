@@ -25,6 +25,20 @@ def require_ready(recipe: Recipe, recipe_file: Path) -> None:
         )
 
 
+def absent_files(recipe: Recipe, recipe_file: Path) -> list[str]:
+    """One line for each ``file`` source of the graph whose file is not there."""
+    graph = build_graph(recipe)
+    return [
+        f"source {name}: {file} is not there; put the file in its place"
+        for name, source in recipe.sources.items()
+        if source.kind == "file"
+        and f"source_{name}" in graph
+        # a source without a path has its own line when it is fetched
+        and source.path
+        and not (file := recipe_file.parent / source.path).is_file()
+    ]
+
+
 def _unpinned(recipe: Recipe, folder: Path) -> list[str]:
     graph = build_graph(recipe)
     names = [

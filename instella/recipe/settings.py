@@ -12,6 +12,9 @@ Every value below is part of a stage's identity. What only says *where* a stage 
 from dataclasses import dataclass, field
 from typing import Any
 
+# More than any machine has cores: a bound on what a slip of the pen may start.
+MOST_PROCESSES = 1024
+
 
 def setting(about: str, *, default: Any = ..., **bounds: Any) -> Any:
     """A dataclass field with its explanation and bounds; required without a default."""
@@ -492,9 +495,14 @@ class Placement:
     store: str = setting("folder of the content-addressed bytes", default="store")
     downloads: str = setting("folder where archives are kept once fetched", default="downloads")
     ranks: int = setting(
-        "processes of a training stage, on a cluster of each of its nodes", default=1, at_least=1
+        "processes of a training stage, on a cluster of each of its nodes",
+        default=1,
+        at_least=1,
+        at_most=MOST_PROCESSES,
     )
-    workers: int = setting("processes of a tokens stage", default=1, at_least=1)
+    workers: int = setting(
+        "processes of a tokens stage", default=1, at_least=1, at_most=MOST_PROCESSES
+    )
     sharding: Sharding = setting("parts of the network on each rank", default=UNSHARDED)
     container: Container = setting("engine", default=Container())
     launcher: str = setting(

@@ -191,6 +191,15 @@ def test_a_share_is_at_most_one(option: str, capsys: pytest.CaptureFixture[str])
     assert "'35' is more than 1, so it is no share" in capsys.readouterr().err
 
 
+def test_a_building_uses_no_less_than_what_stands_in_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["recipe", "plan", str(FULL), "--pue", "0.5"])
+    assert stop.value.code == 2
+    assert "'0.5' is less than 1, which no building reaches" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("number", "unit", "expected"),
     [(None, "", "-"), (57_575_211_008, "", "57.6 G"), (6.225e9, "B", "6.22 GB"), (12, "B", "12 B"),
