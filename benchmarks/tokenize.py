@@ -37,7 +37,7 @@ from instella.data.tokenizer import train_bpe, write_folder
 from instella.data.tokenizing import BATCH_DOCUMENTS
 from instella.progress import Reporter
 from instella.prove.copies import PROJECT
-from instella.prove.processes import run
+from instella.prove.processes import Finished, run
 from instella.recipe.settings import Part, PretrainData, Tokenizer
 from instella.stages import tokens_text
 
@@ -124,15 +124,25 @@ def args_text(numbers: list[int]) -> str:
 
 
 def one(folder: Path, side: str, workers: int) -> Measured:
-    """Run one side in a process of its own."""
+    """Run one side in a process of its own; its start-up does not count."""
+    done = process(folder, side, workers)
+    told = json.loads(done.out.splitlines()[-1])
+    return Measured(told["wall"], told["cpu"], done.peak_tree, told.get("digest", ""))
+
+
+def process(folder: Path, side: str, workers: int) -> Finished:
+    """The process of one side, from its start to its end.
+
+    Raises:
+        SystemExit: it failed.
+    """
     command = [
         sys.executable, "-m", "benchmarks.tokenize", "--measure", side, str(folder), str(workers),
     ]  # fmt: skip
     done = run(command, PROJECT, TIMEOUT_SECONDS, ONE_THREAD)
     if done.code:
         raise SystemExit(done.err)
-    told = json.loads(done.out.splitlines()[-1])
-    return Measured(told["wall"], told["cpu"], done.peak_tree, told.get("digest", ""))
+    return done
 
 
 def make_inputs(folder: Path, size: int) -> tuple[int, int]:
