@@ -108,7 +108,10 @@ def _print(message: str, args: argparse.Namespace) -> None:
     # A job among many on one screen tells where its own lines lie.
     log = getattr(args, "log", None)
     place = f"; log: {log}" if log is not None else ""
-    print(f"{ERROR_PREFIX}{' '.join(message.split())}{place}", file=sys.stderr)
+    text = " ".join(message.split())
+    # A name from somebody else's file must not steer the terminal.
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    print(f"{ERROR_PREFIX}{text}{place}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

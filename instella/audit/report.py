@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from instella.artifacts.check import DIFFERS, SHOWN, Fault
+from instella.artifacts.check import DIFFERS, MISSING, SHOWN, Fault
 from instella.audit.reexecute import EQUAL, NOT_RUN, Outcome
 from instella.audit.sample import Cheat, Coverage, cheats, needed
 from instella.audit.verify import Findings, as_json
@@ -48,14 +48,16 @@ def is_clean(faults: list[Fault], sampled: Sampled | None, compared: Compared | 
 
 
 def fault_lines(faults: list[Fault]) -> Iterator[str]:
-    """One line a fault; what differs from the tree alike in many stages stands once."""
-    alike: dict[tuple[str, str, str], list[Fault]] = {}
+    """One line a fault; what differs from the tree, or is missing, in many stages stands once."""
+    alike: dict[tuple[str, ...], list[Fault]] = {}
     for fault in faults:
-        if fault.kind == DIFFERS:
-            alike.setdefault((fault.file, fault.expected, fault.found), []).append(fault)
+        if fault.kind in (DIFFERS, MISSING):
+            alike.setdefault((fault.kind, fault.file, fault.expected, fault.found), []).append(
+                fault
+            )
     for fault in faults:
-        group = alike.get((fault.file, fault.expected, fault.found), [])
-        if fault.kind != DIFFERS or len(group) == 1:
+        group = alike.get((fault.kind, fault.file, fault.expected, fault.found), [])
+        if len(group) < 2:
             yield str(fault)
         elif fault is group[0]:
             names = ", ".join(item.stage for item in group[:SHOWN])

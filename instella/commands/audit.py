@@ -109,6 +109,12 @@ def run_audit(args: argparse.Namespace) -> int:
         words = {place: word for place, word in places.items() if Path(place).is_absolute()}
         answer = document(project.recipe.name, findings, faults, sampled, imported, compared, words)
         write_json(args.json, answer)
+    missing = [fault for fault in faults if fault.kind == MISSING]
+    if len(missing) == len(project.graph) and len(missing) == len(faults):
+        raise Incomplete(
+            f"{workspace.results}: no run of {project.recipe.name} is there: none of its "
+            f"{len(missing)} stages has a result; run it, or name its folder with --results"
+        )
     for line in fault_lines(faults):
         print(line)
     for note in findings.notes:
@@ -116,7 +122,6 @@ def run_audit(args: argparse.Namespace) -> int:
     if sampled is not None:
         for line in sample_lines(sampled):
             print(line)
-    missing = [fault for fault in faults if fault.kind == MISSING]
     if missing and len(missing) == len(faults):
         raise Incomplete(
             f"{workspace.results}: {len(missing)} of {len(project.graph)} stages have no result; "

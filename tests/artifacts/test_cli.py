@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,11 +72,24 @@ def test_incomplete_run(places: list[object], tmp_path: Path) -> None:
     one_line(instella("root", *places), 3, "stages have no result", "source_sums")
     faults = tmp_path / "faults.json"
     audited = instella("audit", *places, "--json", faults)
-    one_line(audited, 3, "run the recipe to its end")
+    one_line(audited, 3, "no run of tiny is there", "--results")
+    assert audited.stdout == ""
     assert {fault["kind"] for fault in json.loads(faults.read_bytes())["faults"]} == {
         "missing stage"
     }
     one_line(instella("stage", "tokenizer", *places), 3, "tokenizer: needs source_")
+    assert instella("stage", "source_sums", *places).returncode == 0
+    begun = instella("audit", *places)
+    one_line(begun, 3, "run the recipe to its end")
+    (line,) = [line for line in begun.stdout.splitlines() if "missing stage" in line]
+    assert re.match(r"\d+ stages \(.* and \d+ more\): missing stage: manifest.json: ", line)
+
+
+def test_a_name_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    odd = tmp_path / "\x1b[2J\u202e.yaml"
+    done = instella("--recipe", odd, "recipe", "check")
+    one_line(done, 2)
+    assert done.stderr.rstrip("\n").isprintable()
 
 
 def test_damaged_manifest_ends_with_4(places: list[object], tmp_path: Path) -> None:
