@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
 from instella.errors import BadUse
 from instella.model.configuration import InstellaConfig
@@ -17,6 +17,55 @@ from instella.network.product import Linear
 # The class is for use beside transformers' own models; recorded results come from
 # instella.network in the numerics class of their recipe.
 _NUMERICS = "native-cpu"
+
+
+class Body(Decoder):
+    """Everything but the head, called as transformers calls a model without its head."""
+
+    def __init__(self, config: InstellaConfig) -> None:
+        super().__init__(config.settings(), _NUMERICS)
+        self.config = config
+
+    # transformers' arguments, which are other ones than those of the decoder
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        cache: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """Final, normed states [B, T, width]; see ``InstellaForCausalLM.forward``.
+
+        Raises:
+            BadUse: both or none of the inputs, or attention weights are asked for.
+        """
+        if kwargs.pop("output_attentions", False):
+            raise BadUse("Instella: fused attention has no weights to give")
+        if (input_ids is None) == (inputs_embeds is None):
+            raise BadUse("Instella: give either input_ids or inputs_embeds")
+        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if cache is None and (self.config.use_cache if use_cache is None else use_cache):
+            cache = DynamicCache(config=self.config)
+        if position_ids is None:
+            past = 0 if cache is None else cache.get_seq_length()
+            position_ids = torch.arange(past, past + x.shape[1], device=x.device)[None]
+        mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=x,
+            attention_mask=attention_mask,
+            cache=cache,
+            position_ids=position_ids,
+        )
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        states: list[Tensor] | None = [] if output_hidden_states else None
+        last = self.forward_embedded(x, position_ids, mask, cache, states)
+        hidden = None if states is None else (*states, last)
+        return BaseModelOutputWithPast(last_hidden_state=last, cache=cache, hidden_states=hidden)
 
 
 class InstellaForCausalLM(PreTrainedModel, GenerationMixin):
@@ -29,8 +78,8 @@ class InstellaForCausalLM(PreTrainedModel, GenerationMixin):
 
     def __init__(self, config: InstellaConfig) -> None:
         super().__init__(config)
-        settings = config.settings()
-        self.model = Decoder(settings, _NUMERICS)
+        self.model = Body(config)
+        settings = self.model.settings
         self.lm_head = Linear(settings.hidden_size, settings.vocab_size, _NUMERICS)
         self.post_init()
 
@@ -75,27 +124,11 @@ class InstellaForCausalLM(PreTrainedModel, GenerationMixin):
         Raises:
             BadUse: both or none of the inputs, or attention weights are asked for.
         """
-        if kwargs.pop("output_attentions", False):
-            raise BadUse("InstellaForCausalLM: fused attention has no weights to give")
-        if (input_ids is None) == (inputs_embeds is None):
-            raise BadUse("InstellaForCausalLM: give either input_ids or inputs_embeds")
-        x = self.model.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        if cache is None and (self.config.use_cache if use_cache is None else use_cache):
-            cache = DynamicCache(config=self.config)
-        if position_ids is None:
-            past = 0 if cache is None else cache.get_seq_length()
-            position_ids = torch.arange(past, past + x.shape[1], device=x.device)[None]
-        mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=x,
-            attention_mask=attention_mask,
-            cache=cache,
-            position_ids=position_ids,
-        )
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        states: list[Tensor] | None = [] if output_hidden_states else None
-        last = self.model.forward_embedded(x, position_ids, mask, cache, states)
+        made = self.model(
+            input_ids, attention_mask, position_ids, cache, inputs_embeds, use_cache,
+            output_hidden_states, output_attentions=kwargs.pop("output_attentions", False),
+        )  # fmt: skip
+        last = made.last_hidden_state
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(last[:, keep])
         loss = None
@@ -104,8 +137,8 @@ class InstellaForCausalLM(PreTrainedModel, GenerationMixin):
         output = CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
-            cache=cache,
-            hidden_states=None if states is None else (*states, last),
+            cache=made.cache,
+            hidden_states=made.hidden_states,
         )
         as_output = self.config.return_dict if return_dict is None else return_dict
         return output if as_output else output.to_tuple()

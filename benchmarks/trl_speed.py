@@ -1,0 +1,329 @@
+"""DPO and GRPO steps against TRL's trainers, rollouts against transformers' ``generate``.
+
+    ./kit setup peers
+    ./kit run --config recipe=recipes/nano.yaml
+    .venv/bin/python -m benchmarks.trl_speed [--rounds N] [--only dpo,grpo,rollout]
+
+Stock numerics, one thread, fp32. A network of tiny's shape with random weights and the tokenizer,
+pairs and problems of a finished `nano` run; each side a process of its own, in turn. CPU time
+without start-up:
+
+- dpo: steps of 8 pairs (micro-batches of 4); TRL's DPOTrainer with its defaults, ours with its
+  reference pass, which is made once;
+- grpo: steps of 8 problems x 8 answers of at most 128 tokens, one update of micro-batches of 16,
+  with a KL term; TRL's GRPOTrainer samples by transformers' ``generate``; ours grades with
+  math-verify in its worker, TRL's reward is a comparison of strings;
+- rollout: 64 problems x 8 answers of 128 tokens, sampled at temperature 1, in batches of 256.
+"""
+
+import argparse
+import io
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import record
+from benchmarks.train_speed import NUMERICS, ONE_THREAD, PEERS, TIMEOUT_SECONDS
+from instella.prove.copies import PROJECT
+from instella.prove.processes import run
+
+RUN = PROJECT / "results" / "nano"
+HIDDEN, INNER, LAYERS, HEADS, POSITIONS = 64, 176, 2, 2, 512
+SEED, LEARNING_RATE = 7, 1e-4
+PAIRS, PAIR_MICRO, DPO_STEPS = 8, 4, 20
+PROBLEMS, SAMPLES, ANSWER, POLICY_MICRO, GRPO_STEPS, KL = 8, 8, 128, 16, 3, 0.001
+ROLLOUT_PROBLEMS, ROWS = 64, 256
+TARGETS = {"dpo": 1.5, "grpo": 2.0, "rollout": 3.0}
+OURS, THEIRS = "ours", "theirs"
+
+
+def main() -> int:
+    """Measure and record; 1 when a ratio is below its target."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(TARGETS), help="what to measure")
+    parser.add_argument("--side", nargs=3, metavar=("WHAT", "SIDE", "FOLDER"),
+                        help=argparse.SUPPRESS)  # fmt: skip
+    args = parser.parse_args()
+    if args.side:
+        what, side, start = args.side
+        with tempfile.TemporaryDirectory(prefix="trl-speed-") as temporary:
+            print(SIDES[what, side](Path(start), Path(temporary)))
+        return 0
+    for path, cure in ((PEERS, "./kit setup peers"), (RUN / "root", "./kit run with nano")):
+        if not path.exists():
+            raise SystemExit(f"{path} is not there; {cure} makes it")
+    lines = ["| | ours, s | theirs, s | times as fast | lowest, highest | at least |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    good = True
+    with tempfile.TemporaryDirectory(prefix="trl-start-") as temporary:
+        start = make_start(Path(temporary))
+        for what in args.only.split(","):
+            turns = [(seconds(what, OURS, start), seconds(what, THEIRS, start))
+                     for _ in range(args.rounds)]  # fmt: skip
+            ratios = sorted(theirs / own for own, theirs in turns)
+            ratio = statistics.median(ratios)
+            good &= ratio >= TARGETS[what]
+            own, theirs = (statistics.median(side) for side in zip(*turns, strict=True))
+            lines.append(f"| {what} | {own:.1f} | {theirs:.1f} | {ratio:.2f} | {ratios[0]:.2f}, "
+                         f"{ratios[-1]:.2f} | {TARGETS[what]:g} |")  # fmt: skip
+    record("DPO, GRPO and rollouts against TRL and transformers", lines)
+    return int(not good)
+
+
+def seconds(what: str, side: str, start: Path) -> float:
+    """CPU seconds of one side.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    python = sys.executable if side == OURS else str(PEERS)
+    command = [python, "-m", "benchmarks.trl_speed", "--side", what, side, str(start)]
+    done = run(command, PROJECT, TIMEOUT_SECONDS, ONE_THREAD)
+    if done.code:
+        raise SystemExit(f"{what}, {side}: ended with {done.code}\n{done.err}")
+    return float(done.out.split()[-1])
+
+
+def make_start(folder: Path) -> Path:
+    """A network with random weights in a folder, with the run's tokenizer."""
+    from instella.network.folder import save_folder
+    from instella.network.init import initialize
+    from instella.network.network import Instella
+    from instella.recipe.settings import Model
+
+    vocabulary = json.loads((RUN / "math_sft2" / "config.json").read_bytes())["vocab_size"]
+    network = Instella(Model(HIDDEN, INNER, LAYERS, HEADS, vocabulary, POSITIONS), NUMERICS)
+    initialize(network, SEED)
+    save_folder(folder, network, RUN / "tokenizer", POSITIONS)
+    return folder
+
+
+def job_of(stage: str, settings: dict[str, Any], start: Path, folder: Path) -> Any:
+    """A stage's job in ``folder`` over the run's tokens."""
+    from instella.artifacts.job import Job
+    from instella.progress import Reporter
+
+    for name in ("output", "scratch"):
+        (folder / name).mkdir()
+    return Job(
+        stage=stage,
+        settings=settings,
+        inputs={"tokens": RUN / f"tokens_{stage}", "init": start},
+        output=folder / "output",
+        scratch=folder / "scratch",
+        downloads=folder,
+        recipe_folder=folder,
+        numerics=NUMERICS,
+        ranks=1,
+        report=Reporter(stage, stream=io.StringIO()),
+    )
+
+
+def training_of(batch: int, micro: int, steps: int) -> Any:
+    """Settings of a stage that trains ``steps`` steps."""
+    from instella.recipe import settings
+
+    return settings.Training(
+        global_batch=batch,
+        micro_batch=micro,
+        optimizer=settings.Optimizer(learning_rate=LEARNING_RATE, weight_decay=0.0),
+        schedule=settings.Schedule(kind="linear"),
+        seed=SEED,
+        epochs=1000,
+        max_steps=steps,
+        save_every=steps,
+        ledger_every=100,
+    )
+
+
+def our_dpo(start: Path, folder: Path) -> float:
+    """The preference stage."""
+    from instella.recipe import settings
+    from instella.stages import preference
+
+    chosen = settings.Preference(
+        settings.ChatData(96, ()), training_of(PAIRS, PAIR_MICRO, DPO_STEPS), "start"
+    )
+    job = job_of("dpo", {"preference": chosen}, start, folder)
+    return timed(lambda: preference.run(job))
+
+
+def our_grpo(start: Path, folder: Path) -> float:
+    """The policy stage."""
+    from instella.recipe import settings
+    from instella.stages import policy
+
+    chosen = settings.Policy(
+        settings.PromptData(40, ()),
+        training_of(PROBLEMS * SAMPLES, POLICY_MICRO, GRPO_STEPS),
+        "start",
+        prompts_per_step=PROBLEMS,
+        samples_per_prompt=SAMPLES,
+        max_response_tokens=ANSWER,
+        kl_coefficient=KL,
+    )
+    job = job_of("grpo1", {"policy": chosen}, start, folder)
+    return timed(lambda: policy.run(job))
+
+
+def our_rollout(start: Path, _: Path) -> float:
+    """``rollout.generate``."""
+    from instella.network.folder import load_folder
+    from instella.rollout.generate import generate
+
+    network, prompts = load_folder(start, NUMERICS), prompt_ids()
+    longest = max(map(len, prompts))
+    return timed(
+        lambda: generate(
+            network, prompts, samples=SAMPLES, max_new_tokens=ANSWER, temperature=1.0, top_p=1.0,
+            eos_id=0, vocabulary=network.settings.vocab_size, max_prompt_tokens=longest,
+            stream=[["measured", number] for number in range(len(prompts))], rows_per_batch=ROWS,
+        )
+    )  # fmt: skip
+
+
+def prompt_ids() -> list[list[int]]:
+    """Token ids of the first problems."""
+    lines = (RUN / "tokens_grpo1" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["ids"] for line in lines[:ROLLOUT_PROBLEMS]]
+
+
+def timed(action: Callable[[], Any]) -> float:
+    """CPU seconds of an action, those of processes that ended in it included."""
+
+    def spent() -> float:
+        found = os.times()
+        return found.user + found.system + found.children_user + found.children_system
+
+    before = spent()
+    action()
+    return spent() - before
+
+
+def hf_model(start: Path) -> Any:
+    """The same network as a transformers model."""
+    from instella.model import InstellaConfig, InstellaForCausalLM
+
+    # TRL asks every configuration for it
+    InstellaConfig.auto_map = {}
+    return InstellaForCausalLM.from_pretrained(start, dtype="float32")
+
+
+def hf_tokenizer(start: Path) -> Any:
+    """The run's tokenizer."""
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast.from_pretrained(start)
+
+
+def their_dpo(start: Path, folder: Path) -> float:
+    """TRL's DPOTrainer on the text of the same pairs."""
+    import numpy as np
+    from datasets import Dataset
+    from trl import DPOConfig, DPOTrainer
+
+    tokenizer = hf_tokenizer(start)
+    sides = {
+        side: [np.load(RUN / "tokens_dpo" / f"{side}_{name}.npy")
+               for name in ("input_ids", "label_mask")]
+        for side in ("chosen", "rejected")
+    }  # fmt: skip
+    rows: dict[str, list[str]] = {"prompt": [], "chosen": [], "rejected": []}
+    for number in range(len(sides["chosen"][0])):
+        ids, mask = (part[number] for part in sides["chosen"])
+        rows["prompt"].append(tokenizer.decode(ids[: int(mask.argmax())].tolist()))
+        for side, (all_ids, all_masks) in sides.items():
+            answer = all_ids[number][all_masks[number]].tolist()
+            rows[side].append(tokenizer.decode(answer[:-1] if answer[-1] == 0 else answer))
+    arguments = DPOConfig(
+        per_device_train_batch_size=PAIR_MICRO,
+        gradient_accumulation_steps=PAIRS // PAIR_MICRO,
+        max_steps=DPO_STEPS,
+        max_length=96,
+        beta=5.0,
+        gradient_checkpointing=False,
+        **common(folder),
+    )
+    model, data = hf_model(start), Dataset.from_dict(rows)
+    trainer = DPOTrainer(
+        model=model, args=arguments, train_dataset=data, processing_class=tokenizer
+    )
+    return timed(trainer.train)
+
+
+def their_grpo(start: Path, folder: Path) -> float:
+    """TRL's GRPOTrainer on the same problems."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    tokenizer = hf_tokenizer(start)
+    lines = (RUN / "tokens_grpo1" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    problems = [json.loads(line) for line in lines]
+    rows = [{"prompt": tokenizer.decode(item["ids"]), "gold": item["answer"]} for item in problems]
+
+    def reward(completions: list[str], gold: list[str], **_: Any) -> list[float]:
+        return [float(f"\\boxed{{{answer}}}" in text)
+                for text, answer in zip(completions, gold, strict=True)]  # fmt: skip
+
+    arguments = GRPOConfig(
+        per_device_train_batch_size=POLICY_MICRO,
+        gradient_accumulation_steps=PROBLEMS * SAMPLES // POLICY_MICRO,
+        num_generations=SAMPLES,
+        max_completion_length=ANSWER,
+        max_steps=GRPO_STEPS,
+        beta=KL,
+        gradient_checkpointing=False,
+        **common(folder),
+    )
+    trainer = GRPOTrainer(
+        model=hf_model(start), reward_funcs=reward, args=arguments,
+        train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
+    )  # fmt: skip
+    return timed(trainer.train)
+
+
+def common(folder: Path) -> dict[str, Any]:
+    """What both of TRL's trainers get."""
+    return {
+        "output_dir": str(folder), "learning_rate": LEARNING_RATE, "use_cpu": True, "bf16": False,
+        "save_strategy": "no", "report_to": [], "disable_tqdm": True, "seed": SEED,
+        "lr_scheduler_type": "linear",
+    }  # fmt: skip
+
+
+def their_rollout(start: Path, _: Path) -> float:
+    """``generate`` of transformers, prompts padded on the left."""
+    import torch
+
+    model, prompts = hf_model(start).eval(), prompt_ids()
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[1] * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+
+    def sample() -> None:
+        at_once = ROWS // SAMPLES
+        for first in range(0, len(ids), at_once):
+            rows = slice(first, first + at_once)
+            model.generate(
+                ids[rows], attention_mask=mask[rows], do_sample=True, temperature=1.0, top_k=0,
+                top_p=1.0, max_new_tokens=ANSWER, num_return_sequences=SAMPLES, pad_token_id=1,
+            )  # fmt: skip
+
+    return timed(sample)
+
+
+SIDES = {
+    ("dpo", OURS): our_dpo, ("dpo", THEIRS): their_dpo,
+    ("grpo", OURS): our_grpo, ("grpo", THEIRS): their_grpo,
+    ("rollout", OURS): our_rollout, ("rollout", THEIRS): their_rollout,
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
