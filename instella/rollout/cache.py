@@ -10,14 +10,17 @@ class RowCache:
     """A ``network.Cache`` whose every length is given beforehand.
 
     A prompt is taken in at once and attends to itself only; each later token is written
-    behind it and attends to the whole buffer under a mask, so no shape ever changes.
+    behind it and attends to the whole buffer under a mask, so no shape ever changes; or,
+    which is faster, only to what was written.
 
     Args:
         length: tokens of a row, prompt and response.
+        whole: later tokens attend to the whole buffer.
     """
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, whole: bool = True) -> None:
         self.length = length
+        self._whole = whole
         self.used = 0
         self._layers: list[Pair] = []
 
@@ -25,7 +28,8 @@ class RowCache:
         """Keep [B, heads, T, d] each; keys and values to attend to.
 
         The first call of a layer returns what it was given; later ones the whole buffers
-        [B, heads, length, d], with zeros where nothing was written yet.
+        [B, heads, length, d], with zeros where nothing was written yet, or what was
+        written of them.
         """
         if layer == len(self._layers):
             self._layers.append((self._buffer(key), self._buffer(value)))
@@ -34,7 +38,9 @@ class RowCache:
         end = self.used + key.shape[2]
         keys[:, :, self.used : end] = key
         values[:, :, self.used : end] = value
-        return keys, values
+        if self._whole:
+            return keys, values
+        return keys[:, :, :end], values[:, :, :end]
 
     def _buffer(self, given: Tensor) -> Tensor:
         rows, heads, tokens, width = given.shape

@@ -1,10 +1,10 @@
 """Batched sampling with a key-value cache.
 
-Every prompt is padded on the left to one length, and the cache has one length, so every
-shape but the number of rows is a constant of the stage. In numerics class portable-x86 no
-operation of a row looks at another row (widths that are multiples of 16 assumed, so that
-no vector of eight lanes spans two rows), so a response has the same bits whichever
-prompts share its batch, in any order and for any ``rows_per_batch``.
+Every prompt is padded on the left to one length. In numerics class portable-x86 every token
+attends to a cache of one length, so that every shape but the number of rows is a constant of
+the stage, and no operation of a row looks at another row (widths that are multiples of 16
+assumed, so that no vector of eight lanes spans two rows): a response has the same bits
+whichever prompts share its batch, in any order and for any ``rows_per_batch``.
 """
 
 from collections.abc import Sequence
@@ -212,7 +212,7 @@ def _prefill(
     causal = columns <= columns[:, None]
     # Padding sees itself, so that no query sees nothing, which would be NaN.
     visible = (causal & (columns >= starts[:, None, None])) | torch.eye(width, dtype=torch.bool)
-    cache = RowCache(width + sampling.max_new_tokens)
+    cache = RowCache(width + sampling.max_new_tokens, whole=network.numerics == PORTABLE)
     states = network.hidden(ids, positions, visible[:, None], cache)
     cache.advance(width)
     return network.lm_head(states[:, -1]), cache, starts
@@ -259,6 +259,7 @@ def _forward(network: Any, chosen: Tensor, rows: _Rows) -> Tensor:
     column = rows.cache.used
     rows.mask[:, column] = True
     positions = (column - rows.starts)[:, None]
-    states = network.hidden(chosen[:, None], positions, rows.mask[:, None, None], rows.cache)
+    mask = rows.mask if network.numerics == PORTABLE else rows.mask[:, : column + 1]
+    states = network.hidden(chosen[:, None], positions, mask[:, None, None], rows.cache)
     rows.cache.advance(1)
     return network.lm_head(states[:, -1])
