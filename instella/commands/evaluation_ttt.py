@@ -81,7 +81,7 @@ def run_check(args: argparse.Namespace) -> int:
 
 def run_score(args: argparse.Namespace) -> int:
     """Print pass@1 of the recorded samples with its interval."""
-    from instella.evaluation.compare import score
+    from instella.evaluation.compare import share
     from instella.evaluation.passes import pass_samples
     from instella.evaluation.ttt.grade import right_moves, verdicts
 
@@ -95,7 +95,7 @@ def run_score(args: argparse.Namespace) -> int:
             raise BadUse(f"{args.records}: {record['key']} has no samples; give sampled records")
         graded.append({"key": record["key"], "cluster": record["key"],
                        "verdicts": verdicts(gold, samples, args.rule)})  # fmt: skip
-    found = score(pass_samples(graded, 1))
+    found = share(pass_samples(graded, 1))
     low, high = found.interval()
     print(
         f"pass@1 {found.value:.4f} [{low:.4f}, {high:.4f}], {found.items} items, rule {args.rule}"

@@ -35,22 +35,26 @@ LEVEL = 0.95
 class Score:
     """A figure with its standard error, in the unit of the figure.
 
-    ``items`` and ``clusters`` are 0 where a score was told without them.
+    ``items`` and ``clusters`` are 0 where a score was told without them; ``scale`` holds the
+    lowest and the highest figure that can be, where there are any.
     """
 
     value: float
     error: float
     items: int
     clusters: int
+    scale: tuple[float, float] | None = None
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """Normal interval of the given level."""
+        """Normal interval of the given level, cut at the ends of the scale."""
         half = quantile(level) * self.error
-        return self.value - half, self.value + half
+        low, high = self.scale or (-math.inf, math.inf)
+        return max(low, self.value - half), min(high, self.value + half)
 
     def scaled(self, factor: float) -> "Score":
         """The same in another unit."""
-        return Score(self.value * factor, self.error * factor, self.items, self.clusters)
+        scale = None if self.scale is None else (self.scale[0] * factor, self.scale[1] * factor)
+        return Score(self.value * factor, self.error * factor, self.items, self.clusters, scale)
 
 
 def quantile(level: float) -> float:
@@ -81,6 +85,23 @@ def score(samples: Sequence[Sample]) -> Score:
     residuals = sums[:, 0] - value * sums[:, 1]
     spread = float((residuals * residuals).sum()) * count / (count - 1)
     return Score(value, math.sqrt(spread) / float(bottom), len(samples), count)
+
+
+def share(samples: Sequence[Sample]) -> Score:
+    """As ``score``, for marks from 0 to 1.
+
+    Where all marks are 0, or all are 1, they show no spread, and yet say little if they are few.
+    The error is then such that the interval of ``LEVEL`` ends where the exact one for a share
+    does (Clopper and Pearson 1934), with clusters as trials: 0 of 16 may be up to 20.6 %.
+
+    Raises:
+        BadUse: fewer than two clusters.
+    """
+    found = score(samples)
+    error = found.error
+    if found.value in (0.0, 1.0):
+        error = (1.0 - (0.5 - LEVEL / 2.0) ** (1.0 / found.clusters)) / quantile(LEVEL)
+    return Score(found.value, error, found.items, found.clusters, (0.0, 1.0))
 
 
 def paired_difference(left: Sequence[Sample], right: Sequence[Sample]) -> Score:

@@ -12,7 +12,7 @@ from typing import Any
 
 from instella.canonical import read_json, read_jsonl
 from instella.errors import BadUse
-from instella.evaluation.compare import Score, score
+from instella.evaluation.compare import Score, share
 from instella.evaluation.records import samples
 from instella.evaluation.suites import FOLDER
 from instella.recipe.fields import FieldReader
@@ -118,7 +118,7 @@ def of_run(
                 records = read_jsonl(path) if path.is_file() else []
                 if not records or column.metric not in records[0]["figures"]:
                     continue
-                value = score(samples(records, column.metric)).scaled(100.0)
+                value = share(samples(records, column.metric)).scaled(100.0)
                 found[table, model, benchmark] = Ours(
                     value,
                     column.deviations,

@@ -22,6 +22,8 @@ AVERAGE = "average"
 UNPUBLISHED = "no published score can be read: it is an image"
 NOT_MEASURED = "not measured"
 NO_CHECKPOINT = "no checkpoint of this recipe"
+NEEDS_JUDGE = "not measured: needs the endpoint of a judge"
+JUDGED = "marked by a judge, and which state of it printed the score is unknown"
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Reconciliation:
     def _score(self, table: str, model: str, benchmark: str, printed: float | None) -> Row:
         ours = self.ours.get((table, model, benchmark))
         found = task_of(self.suites, table, benchmark)
-        if bar := self._bar(model, printed, ours):
+        if bar := self._bar(model, printed, ours, found is not None and found[1].judged):
             judgement = Verdict(NOT_COMPARABLE, bar)
         elif found is None:
             judgement = Verdict(NOT_COMPARABLE, "its protocol is not among the suites")
@@ -134,20 +136,27 @@ class Reconciliation:
         ruled_out = table in absent.tables and benchmark not in columns
         return (absent.deviation,) if ruled_out and model in self.measured.models else ()
 
-    def _bar(self, model: str, printed: float | None, ours: Ours | None) -> str:
+    def _bar(
+        self, model: str, printed: float | None, ours: Ours | None, is_judged: bool = False
+    ) -> str:
         """Why nothing can be compared; empty when it can."""
         if printed is None:
             return UNPUBLISHED
         if ours is None:
-            return NOT_MEASURED if model in self.measured.models else NO_CHECKPOINT
+            missing = NEEDS_JUDGE if is_judged else NOT_MEASURED
+            return missing if model in self.measured.models else NO_CHECKPOINT
         if self.foreign:
             return self.foreign
-        return f"protocol: {', '.join(ours.deviations)}" if ours.deviations else ""
+        if ours.deviations:
+            return f"protocol: {', '.join(ours.deviations)}"
+        return JUDGED if is_judged else ""
 
     def _average(self, name: str, table: Table, model: str, printed: float | None) -> Row:
         scores = [table.scores.get(model, {}).get(column) for column in table.average_of]
         ours = self._mean(name, table, model)
-        bar = self._bar(model, printed, ours)
+        found = [task_of(self.suites, name, column) for column in table.average_of]
+        is_judged = ours is not None and any(one is not None and one[1].judged for one in found)
+        bar = self._bar(model, printed, ours, is_judged)
         if ours is None and not bar.startswith(UNPUBLISHED):
             count = sum((name, model, column) in self.ours for column in table.average_of)
             if count:

@@ -44,6 +44,7 @@ class Task:
     argument: str | None = setting("name on the harness's command line, if another", default=None)
     command: tuple[str, ...] = setting("words of its own command line, if another", default=())
     scale: tuple[float, ...] = setting("lowest and highest score", default=(0.0, 100.0))
+    judged: bool = setting("a model behind an endpoint gives the marks", default=False)
     note: str = setting("what has to be known", default="")
 
 

@@ -11,7 +11,13 @@ from instella.canonical import write_jsonl
 from instella.errors import BadUse
 from instella.evaluation.compare import CONSISTENT, HIGHER, LOWER, NOT_COMPARABLE, Score
 from instella.evaluation.ours import Ours, of_file, of_run
-from instella.evaluation.reconcile import AVERAGE, Reconciliation
+from instella.evaluation.reconcile import (
+    AVERAGE,
+    JUDGED,
+    NEEDS_JUDGE,
+    NO_CHECKPOINT,
+    Reconciliation,
+)
 from instella.evaluation.reconcile_table import markdown, plain
 
 INSTRUCT = "amd/Instella-3B-Instruct"
@@ -68,6 +74,24 @@ def test_a_score_that_is_an_image_is_unpublished(reconciled, published):
     assert "| AIME24 | unpublished |" in markdown(list(rows.values()))
 
 
+def test_what_a_judge_marks_is_not_compared(reconciled, published):
+    judged = ("AlpacaEval 2", "MT-Bench")
+    for ours, reason in (({}, NEEDS_JUDGE), (scores_of(published, "instruct", INSTRUCT), JUDGED)):
+        rows = reconciled(ours)
+        for benchmark in judged:
+            found = rows["instruct", INSTRUCT, benchmark].verdict
+            assert (found.word, found.reason) == (NOT_COMPARABLE, reason)
+    assert rows["instruct", INSTRUCT, "IFEval"].verdict.word == CONSISTENT
+    assert rows["instruct", "Gemma-2-2B-it", "MT-Bench"].verdict.reason == NO_CHECKPOINT
+
+
+def test_scores_are_written_with_the_digits_of_their_table(reconciled):
+    text = markdown(list(reconciled().values()))
+    assert "| Gemma-2-2B | ARC-Easy | 59.30 |" in text
+    assert "| amd/Instella-3B-Instruct | average | 44.87 (mean 44.87) |" in text
+    assert "| DeepSeek-R1-Distill-Qwen-1.5B | MATH500 | 82.8 |" in text
+
+
 def test_printed_averages_are_formed_again(reconciled):
     for row in reconciled().values():
         if row.benchmark == AVERAGE and row.published is not None:
@@ -84,7 +108,8 @@ def test_the_instruct_mean_holds_mt_bench_on_its_own_scale(reconciled, published
     assert row.ours.value == pytest.approx(44.87, abs=0.005)
     # Nine errors of 0.3: the mean's is a third of one of them.
     assert row.ours.error == pytest.approx(0.1)
-    assert row.verdict.word == CONSISTENT
+    # Two of the nine were marked by a judge.
+    assert (row.verdict.word, row.verdict.reason) == (NOT_COMPARABLE, JUDGED)
     # On a scale of 100 the mean would be far from the printed one.
     rescaled = (math.fsum(scores.values()) + 9 * scores["MT-Bench"]) / 9
     assert abs(rescaled - row.published) > 7
