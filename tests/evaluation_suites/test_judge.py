@@ -165,10 +165,38 @@ def test_the_better_of_two_whichever_is_shown_first(server, tmp_path, capsys):
     assert first == {"m a long answer", "m short"}
 
 
+def test_the_share_at_equal_length(server, tmp_path, capsys):
+    """The server takes the longer answer, and ours is longer in nine of twelve."""
+    questions = [{"question_id": n, "turns": [f"question {n}"]} for n in range(12)]
+    own = {str(n): ["x" * (20 + n)] for n in range(12)}
+    other = {str(n): ["y" * (35 if n < 3 else 10 + 2 * n % 7)] for n in range(12)}
+    rows = [f"{n},0.{n % 9}5,{(n % 5 - 2) / 2},{n % 4 - 1},False" for n in range(12)]
+    gamed = tmp_path / "df_gamed.csv"
+    head = "index,preference,std_delta_len,instruction_difficulty,not_gamed_baseline"
+    gamed.write_text("\n".join([head, *rows]))
+    digest = hashlib.sha256(gamed.read_bytes()).hexdigest()
+    code = main([
+        "--config", str(ROOT / "config.yaml"), "evaluation", "judge", "ask", "alpaca_eval",
+        answers_file(tmp_path, "own.jsonl", own), "--model", "a-judge",
+        "--against", answers_file(tmp_path, "against.jsonl", other),
+        "--questions", *given(tmp_path, "questions.jsonl", questions),
+        "--prompts", *given(tmp_path, "prompts.jsonl", PROMPTS), "--gamed", str(gamed), digest,
+        "--published", str(FOLDER), "--output", str(tmp_path / "out"),
+    ])  # fmt: skip
+    assert code == 0
+    plain, controlled = capsys.readouterr().out.splitlines()
+    assert plain.startswith("pair 0.7500 [")
+    assert controlled.startswith("length-controlled ")
+    assert 0.3 < float(controlled.split()[1]) < 0.75
+    records = read_jsonl(tmp_path / "out" / "records.jsonl")
+    assert [record["verdicts"] for record in records] == [[0.0]] * 3 + [[1.0]] * 9
+
+
 @pytest.mark.parametrize(
     ("change", "more", "words", "code"),
     [
         ({}, ("--against", "x"), "mt_bench: drop --against", 2),
+        ({}, ("--gamed", "x", "0"), "mt_bench: drop --gamed", 2),
         ({"turns": ["a", "b", "c"]}, (), "not each of its 3 turns is answered", 2),
         ({"turns": "a"}, (), "has no turns", 2),
         ({"category": "math"}, (), "question 1: has no reference for each turn", 2),

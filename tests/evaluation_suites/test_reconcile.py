@@ -82,7 +82,7 @@ def test_what_a_judge_marks_is_not_compared(reconciled, published):
             found = rows["instruct", INSTRUCT, benchmark].verdict
             assert (found.word, found.reason) == (NOT_COMPARABLE, reason)
     assert rows["instruct", INSTRUCT, "IFEval"].verdict.word == CONSISTENT
-    assert rows["instruct", "Gemma-2-2B-it", "MT-Bench"].verdict.reason == NO_CHECKPOINT
+    assert rows["instruct", "Gemma-2-2B-Instruct", "MT-Bench"].verdict.reason == NO_CHECKPOINT
 
 
 def test_scores_are_written_with_the_digits_of_their_table(reconciled):
