@@ -12,6 +12,10 @@ from instella.cli import main
 PLACE = ["--config", str(ROOT / "config.yaml")]
 
 
+PLACES = [word for name in ("model", "output", "hub", "name", "model_args")
+          for word in ("--with", f"{name}=/data/{name}")]  # fmt: skip
+
+
 @pytest.fixture
 def said(capsys):
     def run(*arguments, code=0):
@@ -53,11 +57,18 @@ def test_the_command_of_a_harness_is_printed(said):
         (("AIME24",), "give a value for model"),
         (("MT-Bench,IFEval",), "MT-Bench: has a command of its own; ask for it alone"),
         (("AIME24", "--with", "model"), "--with model: write NAME=TEXT"),
+        (("IFEval", "--image", *PLACES), "rocm-olmes: requirements.lock is missing, so what the"),
+        (("MT-Bench", "--image", *PLACES), "FastChat is known by 1ffd4a6 only, which pins nothing"),
+        (("AIME24", "--image", *PLACES), "no image of the kit holds it; omit --image"),
     ],
 )
 def test_a_command_that_cannot_be_rendered(said, arguments, text):
     line = said("suites", "--recipe", RECIPE, "--command", *arguments, code=2)
     assert text in line and line.count("\n") == 1
+
+
+def test_an_image_belongs_to_a_command(said):
+    assert "--image: goes with --command" in said("suites", "--recipe", RECIPE, "--image", code=2)
 
 
 def test_a_recipe_without_publications_needs_a_folder(said, tmp_path):
