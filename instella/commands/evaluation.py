@@ -161,19 +161,12 @@ def run_reconcile(args: argparse.Namespace) -> int:
 def run_difference(args: argparse.Namespace) -> int:
     """Print the paired difference with its normal interval."""
     from instella.evaluation.compare import paired_difference
+    from instella.evaluation.given import given_records
     from instella.evaluation.records import samples
 
-    sides = []
-    for path in (args.left, args.right):
-        records = evaluation_ttt.records_of(path)
-        for record in records:
-            figures = record.get("figures")
-            if not isinstance(figures, dict) or not {"key", "cluster"} <= set(record):
-                raise BadUse(f"{path}: holds no records of an evaluation; give NAME.jsonl of one")
-            if args.metric not in figures:
-                raise BadUse(f"{path}: no figure {args.metric}; it has {', '.join(figures)}")
-        sides.append(samples(records, args.metric))
-    found = paired_difference(*sides)
+    found = paired_difference(*(
+        samples(given_records(path, args.metric), args.metric) for path in (args.left, args.right)
+    ))  # fmt: skip
     low, high = found.interval()
     print(f"{args.metric} {found.value:+.4f} [{low:+.4f}, {high:+.4f}], {found.items} items in "
           f"{found.clusters} clusters")  # fmt: skip

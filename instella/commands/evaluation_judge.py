@@ -160,11 +160,15 @@ def _answers(path: Path) -> dict[str, list[str]]:
         rows = read_jsonl(path)
     except OSError as error:
         raise BadUse(f"{path}: {error.strerror}: give a readable .jsonl file") from None
+    found: dict[str, list[str]] = {}
     for row in rows:
-        turns = row.get("turns")
+        key, turns = str(row.get("question_id")), row.get("turns")
         if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
-            raise BadUse(f"{path}: {row.get('question_id')}: has no answers; see judge answer")
-    return {str(row.get("question_id")): row["turns"] for row in rows}
+            raise BadUse(f"{path}: {key}: has no answers; see judge answer")
+        if key in found:
+            raise BadUse(f"{path}: {key}: is answered twice; see judge answer")
+        found[key] = turns
+    return found
 
 
 def _say(line: str) -> None:

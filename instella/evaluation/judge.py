@@ -210,11 +210,14 @@ def judged(
         connections: requests under way at once.
 
     Raises:
-        BadUse: a question that is not answered, or has no turns.
+        BadUse: a question that is not answered, has no turns, or stands there twice.
     """
     requests = []
-    for question in questions:
-        key, turns = str(question.get("question_id")), turns_of(question)
+    keys = [str(question.get("question_id")) for question in questions]
+    for key, question in zip(keys, questions, strict=True):
+        turns = turns_of(question)
+        if keys.count(key) > 1:
+            raise BadUse(f"question {key}: stands there twice; give each its own question_id")
         own, other = answers.get(key, ()), others.get(key, ())
         if len(own) != len(turns) or (others and len(other) != len(turns)):
             raise BadUse(f"question {key}: not each of its {len(turns)} turns is answered")

@@ -70,8 +70,8 @@ class Reconciliation:
         """All scores, averages and gains, in the order of the tables.
 
         Raises:
-            BadUse: a figure of ours for a score that no table has, or a deviation without an
-                entry in ``deviations.yaml``.
+                BadUse: a figure of ours for a score that no table has or off its scale, or a deviation
+                without an entry in ``deviations.yaml``.
         """
         self._check_names()
         rows = []
@@ -105,6 +105,12 @@ class Reconciliation:
                 raise BadUse(f"suites/measured.yaml: {name}: not published; correct the name")
         ids = {item.id for item in self.published.deviations}
         for key, ours in self.ours.items():
+            found = task_of(self.suites, key[0], key[2])
+            if found is not None and not found[1].scale[0] <= ours.score.value <= found[1].scale[1]:
+                raise BadUse(
+                    f"{', '.join(key)}: {ours.score.value:g} is no score from "
+                    f"{found[1].scale[0]:g} to {found[1].scale[1]:g}; give it in the table's unit"
+                )
             for item in ours.deviations + ours.noted:
                 if item not in ids:
                     raise BadUse(

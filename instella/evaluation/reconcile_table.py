@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from instella.evaluation.compare import LEVEL, NOT_COMPARABLE, Score
-from instella.evaluation.reconcile import Row
+from instella.evaluation.reconcile import AVERAGE, Row
 
 COLUMNS = (
     "model", "benchmark", "published", "ours", "interval", "verdict", "reason", "deviations",
@@ -58,7 +58,8 @@ def _line(row: Row, digits: int) -> str:
         published += f" (mean {row.recomputed:.2f})"
     return _cells((
         row.model, row.benchmark, published, _value(row.ours), _interval(row.ours),
-        row.verdict.word, row.verdict.reason, ", ".join(row.deviations), row.overlap,
+        row.verdict.word, row.verdict.reason, ", ".join(row.deviations),
+        row.overlap or ("not checked" if row.ours and not row.benchmark.startswith(AVERAGE) else ""),
     ))  # fmt: skip
 
 

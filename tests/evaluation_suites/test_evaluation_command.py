@@ -135,7 +135,7 @@ def test_a_paired_difference_is_printed(said, tmp_path):
     assert "no figure loss; it has acc" in said("difference", left, right, "loss", code=2)
     (tmp_path / "rows.jsonl").write_text('{"key":"a"}\n')
     line = said("difference", left, tmp_path / "rows.jsonl", "acc", code=2)
-    assert "holds no records of an evaluation" in line
+    assert "line 1: lacks the text cluster" in line
     fewer = records(tmp_path / "fewer.jsonl", [1.0, 0.0])
     assert "hold different items: 2" in said("difference", left, fewer, "acc", code=2)
 

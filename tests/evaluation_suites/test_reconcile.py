@@ -37,7 +37,9 @@ def reconciled(published, suites, measured):
 def scores_of(published, table, model, change=0.0, error=0.5, **options):
     scores = published.results.tables[table].scores[model]
     return {
-        (table, model, benchmark): Ours(Score((value or 50.0) + change, error, 100, 100), **options)
+        (table, model, benchmark): Ours(
+            Score(min((value or 50.0) + change, 100.0), error, 100, 100), **options
+        )
         for benchmark, value in scores.items()
     }
 
@@ -83,6 +85,20 @@ def test_what_a_judge_marks_is_not_compared(reconciled, published):
             assert (found.word, found.reason) == (NOT_COMPARABLE, reason)
     assert rows["instruct", INSTRUCT, "IFEval"].verdict.word == CONSISTENT
     assert rows["instruct", "Gemma-2-2B-Instruct", "MT-Bench"].verdict.reason == NO_CHECKPOINT
+
+
+def test_a_figure_off_its_scale_is_refused(reconciled, published):
+    with pytest.raises(BadUse, match=r"MT-Bench: 72\.3 is no score from 1 to 10; give it"):
+        reconciled({("instruct", INSTRUCT, "MT-Bench"): Ours(Score(72.3, 1.0, 80, 80))})
+
+
+def test_what_was_not_searched_for_says_so(reconciled, published):
+    ours = scores_of(published, "base", BASE)
+    ours["base", BASE, "MMLU"] = replace(ours["base", BASE, "MMLU"], overlap="0 exact, 1 near of 9")
+    lines = markdown(list(reconciled(ours).values())).splitlines()
+    own = [line for line in lines if line.startswith(f"| {BASE} |")]
+    said = [line.rsplit("|", 2)[1].strip() for line in own]
+    assert said.count("not checked") == 10 and said.count("0 exact, 1 near of 9") == 1
 
 
 def test_scores_are_written_with_the_digits_of_their_table(reconciled):
@@ -239,7 +255,7 @@ def test_records_of_a_run_are_read(tmp_path, measured, published, reconciled):
     assert figure.score.value == pytest.approx(25.0)
     assert figure.score.error == pytest.approx(100 * math.sqrt(0.1875 / 39))
     assert figure.deviations == ("choice-form",)
-    assert figure.overlap == "0 exact, 3 near of 40"
+    assert figure.overlap == "0 exact, 3 near of 40, 1 too short for near"
     rows = reconciled(found)
     assert rows["base", BASE, "ARC-Easy"].verdict.reason == "protocol: choice-form"
     assert "| choice-form | 0 exact, 3 near of 40 |\n" in markdown(list(rows.values()))
