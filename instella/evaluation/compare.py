@@ -29,6 +29,8 @@ LOWER = "lower"
 NOT_COMPARABLE = "not comparable"
 
 LEVEL = 0.95
+# The usual least number of cases on either side for a normal interval of a share.
+FEW = 5
 
 
 @dataclass(frozen=True)
@@ -90,18 +92,36 @@ def score(samples: Sequence[Sample]) -> Score:
 def share(samples: Sequence[Sample]) -> Score:
     """As ``score``, for marks from 0 to 1.
 
-    Where all marks are 0, or all are 1, they show no spread, and yet say little if they are few.
-    The error is then such that the interval of ``LEVEL`` ends where the exact one for a share
-    does (Clopper and Pearson 1934), with clusters as trials: 0 of 16 may be up to 20.6 %.
+    Where all clusters but fewer than ``FEW`` have the same end of the scale, they show too little
+    spread: 0 of 16 questions would have no error at all. The error is then such that the interval
+    of ``LEVEL`` ends at the exact limit for a share (Clopper and Pearson 1934) with clusters as
+    trials, those few counted in full: 0 of 16 may be up to 20.6 %.
 
     Raises:
         BadUse: fewer than two clusters.
     """
     found = score(samples)
+    some = {sample.cluster for sample in samples if sample.pair[0] > 0.0}
+    less = {sample.cluster for sample in samples if sample.pair[0] < sample.pair[1]}
     error = found.error
-    if found.value in (0.0, 1.0):
-        error = (1.0 - (0.5 - LEVEL / 2.0) ** (1.0 / found.clusters)) / quantile(LEVEL)
+    for few, distance in ((some, found.value), (less, 1.0 - found.value)):
+        if len(few) < FEW:
+            limit = _largest_share(len(few), found.clusters)
+            error = max(error, (limit - distance) / quantile(LEVEL))
     return Score(found.value, error, found.items, found.clusters, (0.0, 1.0))
+
+
+def _largest_share(hits: int, trials: int) -> float:
+    """The share at which so few hits, or fewer, have half of what ``LEVEL`` leaves."""
+    low, high = hits / trials, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        chance = math.fsum(
+            math.comb(trials, n) * middle**n * (1.0 - middle) ** (trials - n)
+            for n in range(hits + 1)
+        )
+        low, high = (middle, high) if chance > 0.5 - LEVEL / 2.0 else (low, middle)
+    return high
 
 
 def paired_difference(left: Sequence[Sample], right: Sequence[Sample]) -> Score:

@@ -64,9 +64,14 @@ def test_marks_that_are_all_alike_still_have_an_error():
     assert none.scaled(100.0).interval() == (0.0, pytest.approx(100.0 * high))
     # Copies of one question say no more than it does.
     assert share(samples([0] * 64, clusters=list(range(16)) * 4)).error == none.error
-    some = samples([1, 0, 0, 1, 1])
-    assert (share(some).value, share(some).error) == (score(some).value, score(some).error)
-    assert share(some).interval()[1] == 1.0
+    # One right sample of 256, in one question of 16: no surer than one question of 16.
+    one = share(samples([1] + [0] * 255, clusters=[n // 16 for n in range(256)]))
+    limit = one.interval()[1]
+    assert one.value == 1 / 256
+    assert (1 - limit) ** 16 + 16 * limit * (1 - limit) ** 15 == pytest.approx(0.025)
+    many = samples([1] * 6 + [0] * 8)
+    assert (share(many).value, share(many).error) == (score(many).value, score(many).error)
+    assert share(samples([1] * 20 + [0])).interval()[1] == 1.0
 
 
 def test_interval_and_quantile():

@@ -258,7 +258,9 @@ def test_records_of_a_run_are_read(tmp_path, measured, published, reconciled):
     assert figure.overlap == "0 exact, 3 near of 40, 1 too short for near"
     rows = reconciled(found)
     assert rows["base", BASE, "ARC-Easy"].verdict.reason == "protocol: choice-form"
-    assert "| choice-form | 0 exact, 3 near of 40, 1 too short for near |\n" in markdown(list(rows.values()))
+    assert "| choice-form | 0 exact, 3 near of 40, 1 too short for near |\n" in markdown(
+        list(rows.values())
+    )
 
 
 def entry(**changes):
