@@ -141,6 +141,51 @@ def test_a_paired_difference_is_printed(said, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"figures": {"acc": ["x", 1.0]}}, "line 1: acc is no pair of numbers"),
+        ({"figures": {"acc": [1.0]}}, "line 1: acc is no pair of numbers"),
+        ({"figures": {"acc": [1e300, 1.0]}}, "line 1: acc is no pair of numbers"),
+        ({"figures": {"acc": [1.0, -1.0]}}, "counts a negative number of marks"),
+        ({"figures": {"acc": [0.0, 0.0]}}, "acc: no record counts, so it has no mean"),
+        ({"figures": 1}, "holds no records of an evaluation"),
+        ({"key": 1}, "line 1: lacks the text key"),
+        (None, "line 2: key 0 stands there twice"),
+    ],
+)
+def test_records_that_are_none_are_one_line(said, tmp_path, change, text):
+    left = records(tmp_path / "left.jsonl", [1.0])
+    row = {"key": "0", "cluster": "0", "figures": {"acc": [1.0, 1.0]}}
+    write_jsonl(tmp_path / "right.jsonl", [row, row] if change is None else [row | change])
+    line = said("difference", left, tmp_path / "right.jsonl", "acc", code=2)
+    assert text in line and line.count("\n") == 1
+
+
+def test_a_log_likelihood_that_is_no_number_is_no_record(said, tmp_path):
+    left = records(tmp_path / "left.jsonl", [1.0])
+    (tmp_path / "nan.jsonl").write_text(left.read_text().replace("1.0", "NaN", 1))
+    line = said("difference", left, tmp_path / "nan.jsonl", "acc", code=4)
+    assert "line 1: not canonical JSON" in line and line.count("\n") == 1
+
+
+def test_items_and_samples_of_a_game_are_checked(said, tmp_path):
+    items, samples = tmp_path / "items.jsonl", tmp_path / "records.jsonl"
+    rows = [{"key": str(n), "answer": "A"} for n in range(3)]
+    write_jsonl(items, rows)
+    # An empty text is an answer, and a wrong one.
+    write_jsonl(samples, [{"key": str(n), "samples": ["", "\\boxed{A}"]} for n in range(2)])
+    text = said("ttt", "score", samples, items)
+    assert text.startswith("pass@1 0.5000 [") and "2 of 3 items" in text
+    write_jsonl(items, [*rows, rows[0]])
+    assert "line 4: key 0 stands there twice" in said("ttt", "score", samples, items, code=2)
+    write_jsonl(items, rows)
+    write_jsonl(samples, [{"key": "0", "samples": []}, {"key": "1", "samples": ["x"]}])
+    assert "pass@1 needs 1 samples, found 0" in said("ttt", "score", samples, items, code=2)
+    write_jsonl(samples, [{"key": "0", "samples": "x"}])
+    assert "0 has no samples; give sampled records" in said("ttt", "score", samples, items, code=2)
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (("ttt", "make", "xTTT"), "choose one of oTTT, dTTT, cTTT, sTTT"),
