@@ -1,6 +1,7 @@
 """``instella evaluation suites|reconcile|difference|overlap|harness|judge|prompts|ttt``."""
 
 import argparse
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -36,6 +37,11 @@ def register(subparsers: Any) -> None:
     suites.add_argument(
         "--with", dest="values", action="append", default=[], metavar="NAME=TEXT",
         help="a value of the command line, such as model=FOLDER or output=FOLDER",
+    )  # fmt: skip
+    suites.add_argument(
+        "--image", action="store_true",
+        help="with --command: docker's command line that calls it in the harness's image; "
+        "--with has model, output and hub as folders by their full paths",
     )  # fmt: skip
     suites.set_defaults(run=run_suites)
     reconcile = add_parser(actions, "reconcile", "set every published score beside ours")
@@ -89,6 +95,8 @@ def run_suites(args: argparse.Namespace) -> int:
         raise BadUse(f"{folder}: {'; '.join(found)}")
     if args.rendered is not None:
         return _print_command(suites, args)
+    if args.image:
+        raise BadUse("--image: goes with --command TASK")
     if args.json:
         print(json_line({name: asdict(suite) for name, suite in suites.items()}))
         return 0
@@ -104,7 +112,8 @@ def run_suites(args: argparse.Namespace) -> int:
 
 def _print_command(suites: Mapping[str, "Suite"], args: argparse.Namespace) -> int:
     """One line for a shell; which harness it belongs to stands behind a hash sign."""
-    from instella.evaluation.suites import command_line, suite_with
+    from instella.evaluation.heavy import container_line, read_harnesses, require_pinned
+    from instella.evaluation.suites import command_line, image_of, suite_with
 
     benchmarks = tuple(args.rendered.split(","))
     suite = suite_with(suites, benchmarks, args.suite)
@@ -114,8 +123,14 @@ def _print_command(suites: Mapping[str, "Suite"], args: argparse.Namespace) -> i
         if not sign:
             raise BadUse(f"--with {text}: write NAME=TEXT")
         values[name] = value
-    line = shlex.join(command_line(suite, benchmarks, values))
-    print(f"{line}  # {suite.harness} @{suite.commit}")
+    words = command_line(suite, benchmarks, values)
+    said = f"{suite.harness} @{suite.commit}"
+    if args.image:
+        harness = read_harnesses()[image_of(suite, benchmarks)]
+        image = require_pinned(harness)
+        words = container_line(image, words, values, (os.getuid(), os.getgid()))
+        said = f"{harness.program} @{harness.commit}"
+    print(f"{shlex.join(words)}  # {said}")
     return 0
 
 
@@ -146,19 +161,12 @@ def run_reconcile(args: argparse.Namespace) -> int:
 def run_difference(args: argparse.Namespace) -> int:
     """Print the paired difference with its normal interval."""
     from instella.evaluation.compare import paired_difference
+    from instella.evaluation.given import given_records
     from instella.evaluation.records import samples
 
-    sides = []
-    for path in (args.left, args.right):
-        records = evaluation_ttt.records_of(path)
-        for record in records:
-            figures = record.get("figures")
-            if not isinstance(figures, dict) or not {"key", "cluster"} <= set(record):
-                raise BadUse(f"{path}: holds no records of an evaluation; give NAME.jsonl of one")
-            if args.metric not in figures:
-                raise BadUse(f"{path}: no figure {args.metric}; it has {', '.join(figures)}")
-        sides.append(samples(records, args.metric))
-    found = paired_difference(*sides)
+    found = paired_difference(*(
+        samples(given_records(path, args.metric), args.metric) for path in (args.left, args.right)
+    ))  # fmt: skip
     low, high = found.interval()
     print(f"{args.metric} {found.value:+.4f} [{low:+.4f}, {high:+.4f}], {found.items} items in "
           f"{found.clusters} clusters")  # fmt: skip

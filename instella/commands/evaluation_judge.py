@@ -39,6 +39,10 @@ def register(actions: Any) -> None:
     ask.add_argument("--model", required=True, metavar="NAME", help="as the server calls it")
     ask.add_argument("--against", type=Path, metavar="ANSWERS.jsonl", help="for alpaca_eval")
     ask.add_argument(
+        "--gamed", nargs=2, metavar=("FILE.csv", "SHA256"),
+        help="AlpacaEval's df_gamed.csv and its hash: prints the length-controlled share too",
+    )  # fmt: skip
+    ask.add_argument(
         "--published", type=Path, default=Path("recipes/published"), metavar="FOLDER",
         help="published folder (recipes/published)",
     )  # fmt: skip
@@ -84,8 +88,9 @@ def run_answer(args: argparse.Namespace) -> int:
 
 def run_ask(args: argparse.Namespace) -> int:
     """Write ``records.jsonl`` and ``transcript.jsonl`` in the output folder; print the mean."""
-    from instella.evaluation.compare import score
-    from instella.evaluation.judge import Judge, judged, read_given, read_judgings
+    from instella.evaluation.compare import score, share
+    from instella.evaluation.judge import Judge, given_bytes, judged, read_given, read_judgings
+    from instella.evaluation.length_control import Compared, length_controlled, parse_gamed
     from instella.evaluation.records import samples
     from instella.synthesis.client import Client
     from instella.synthesis.transcript import FILE, Transcript
@@ -96,6 +101,11 @@ def run_ask(args: argparse.Namespace) -> int:
     protocol = protocols[args.protocol]
     if (protocol.kind == "pair") != (args.against is not None):
         raise BadUse(f"{args.protocol}: {'add' if protocol.kind == 'pair' else 'drop'} --against")
+    if args.gamed and protocol.kind != "pair":
+        raise BadUse(f"{args.protocol}: drop --gamed")
+    gamed = None
+    if args.gamed:
+        gamed = parse_gamed(given_bytes(Path(args.gamed[0]), args.gamed[1]), args.gamed[0])
     questions = read_given(Path(args.questions[0]), args.questions[1])
     judge = Judge(protocol, read_given(Path(args.prompts[0]), args.prompts[1]), args.model)
     answers = _answers(args.answers)
@@ -128,10 +138,20 @@ def run_ask(args: argparse.Namespace) -> int:
     unjudged = int(sum(record["figures"]["unjudged"][0] for record in records))
     if not any(record["figures"][protocol.kind][1] for record in records):
         raise KitError(f"{args.output}: none of the {unjudged} replies holds a verdict")
-    found = score(samples(records, protocol.kind))
+    own = samples(records, protocol.kind)
+    found = share(own) if protocol.kind == "pair" else score(own)
     low, high = found.interval()
     print(f"{protocol.kind} {found.value:.4f} [{low:.4f}, {high:.4f}], {found.items} questions, "
           f"{unjudged} replies without a verdict")  # fmt: skip
+    if gamed is not None:
+        compared = [
+            Compared(record["key"], record["verdicts"][0],
+                     *(len(side[record["key"]][0]) for side in (answers, others)))
+            for record in records
+        ]  # fmt: skip
+        controlled = length_controlled(compared, gamed)
+        print(f"length-controlled {controlled.share:.4f} [{controlled.low:.4f}, "
+              f"{controlled.high:.4f}]")  # fmt: skip
     return 0
 
 
@@ -140,11 +160,15 @@ def _answers(path: Path) -> dict[str, list[str]]:
         rows = read_jsonl(path)
     except OSError as error:
         raise BadUse(f"{path}: {error.strerror}: give a readable .jsonl file") from None
+    found: dict[str, list[str]] = {}
     for row in rows:
-        turns = row.get("turns")
+        key, turns = str(row.get("question_id")), row.get("turns")
         if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
-            raise BadUse(f"{path}: {row.get('question_id')}: has no answers; see judge answer")
-    return {str(row.get("question_id")): row["turns"] for row in rows}
+            raise BadUse(f"{path}: {key}: has no answers; see judge answer")
+        if key in found:
+            raise BadUse(f"{path}: {key}: is answered twice; see judge answer")
+        found[key] = turns
+    return found
 
 
 def _say(line: str) -> None:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from instella.canonical import json_bytes, read_jsonl
+from instella.canonical import json_bytes
 from instella.errors import BadUse
 
 
@@ -81,31 +81,25 @@ def run_check(args: argparse.Namespace) -> int:
 
 def run_score(args: argparse.Namespace) -> int:
     """Print pass@1 of the recorded samples with its interval."""
-    from instella.evaluation.compare import score
+    from instella.evaluation.compare import share
+    from instella.evaluation.given import given_rows
     from instella.evaluation.passes import pass_samples
     from instella.evaluation.ttt.grade import right_moves, verdicts
 
-    rows = {row.get("key"): row.get("answer") for row in records_of(args.items)}
+    rows = {row["key"]: row["answer"] for row in given_rows(args.items, "key", "answer")}
     graded = []
-    for record in records_of(args.records):
-        gold, samples = rows.get(record.get("key")), record.get("samples")
-        if not isinstance(gold, str) or not right_moves(gold):
-            raise BadUse(f"{args.items}: no answer for {record.get('key')}; give its items")
+    for record in given_rows(args.records, "key"):
+        gold, samples = rows.get(record["key"], ""), record.get("samples")
+        if not right_moves(gold):
+            raise BadUse(f"{args.items}: no answer for {record['key']}; give its items")
         if not isinstance(samples, list) or not all(isinstance(text, str) for text in samples):
             raise BadUse(f"{args.records}: {record['key']} has no samples; give sampled records")
         graded.append({"key": record["key"], "cluster": record["key"],
                        "verdicts": verdicts(gold, samples, args.rule)})  # fmt: skip
-    found = score(pass_samples(graded, 1))
+    found = share(pass_samples(graded, 1))
     low, high = found.interval()
     print(
-        f"pass@1 {found.value:.4f} [{low:.4f}, {high:.4f}], {found.items} items, rule {args.rule}"
+        f"pass@1 {found.value:.4f} [{low:.4f}, {high:.4f}], {found.items} of {len(rows)} items, "
+        f"rule {args.rule}"
     )
     return 0
-
-
-def records_of(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file that was named on the command line; BadUse if it cannot be read."""
-    try:
-        return read_jsonl(path)
-    except OSError as error:
-        raise BadUse(f"{path}: {error.strerror}: give a readable .jsonl file") from None

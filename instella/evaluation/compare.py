@@ -29,28 +29,34 @@ LOWER = "lower"
 NOT_COMPARABLE = "not comparable"
 
 LEVEL = 0.95
+# The usual least number of cases on either side for a normal interval of a share.
+FEW = 5
 
 
 @dataclass(frozen=True)
 class Score:
     """A figure with its standard error, in the unit of the figure.
 
-    ``items`` and ``clusters`` are 0 where a score was told without them.
+    ``items`` and ``clusters`` are 0 where a score was told without them; ``scale`` holds the
+    lowest and the highest figure that can be, where there are any.
     """
 
     value: float
     error: float
     items: int
     clusters: int
+    scale: tuple[float, float] | None = None
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """Normal interval of the given level."""
+        """Normal interval of the given level, cut at the ends of the scale."""
         half = quantile(level) * self.error
-        return self.value - half, self.value + half
+        low, high = self.scale or (-math.inf, math.inf)
+        return max(low, self.value - half), min(high, self.value + half)
 
     def scaled(self, factor: float) -> "Score":
         """The same in another unit."""
-        return Score(self.value * factor, self.error * factor, self.items, self.clusters)
+        scale = None if self.scale is None else (self.scale[0] * factor, self.scale[1] * factor)
+        return Score(self.value * factor, self.error * factor, self.items, self.clusters, scale)
 
 
 def quantile(level: float) -> float:
@@ -81,6 +87,41 @@ def score(samples: Sequence[Sample]) -> Score:
     residuals = sums[:, 0] - value * sums[:, 1]
     spread = float((residuals * residuals).sum()) * count / (count - 1)
     return Score(value, math.sqrt(spread) / float(bottom), len(samples), count)
+
+
+def share(samples: Sequence[Sample]) -> Score:
+    """As ``score``, for marks from 0 to 1.
+
+    Where all clusters but fewer than ``FEW`` have the same end of the scale, they show too little
+    spread: 0 of 16 questions would have no error at all. The error is then such that the interval
+    of ``LEVEL`` ends at the exact limit for a share (Clopper and Pearson 1934) with clusters as
+    trials, those few counted in full: 0 of 16 may be up to 20.6 %.
+
+    Raises:
+        BadUse: fewer than two clusters.
+    """
+    found = score(samples)
+    some = {sample.cluster for sample in samples if sample.pair[0] > 0.0}
+    less = {sample.cluster for sample in samples if sample.pair[0] < sample.pair[1]}
+    error = found.error
+    for few, distance in ((some, found.value), (less, 1.0 - found.value)):
+        if len(few) < FEW:
+            limit = _largest_share(len(few), found.clusters)
+            error = max(error, (limit - distance) / quantile(LEVEL))
+    return Score(found.value, error, found.items, found.clusters, (0.0, 1.0))
+
+
+def _largest_share(hits: int, trials: int) -> float:
+    """The share at which so few hits, or fewer, have half of what ``LEVEL`` leaves."""
+    low, high = hits / trials, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        chance = math.fsum(
+            math.comb(trials, n) * middle**n * (1.0 - middle) ** (trials - n)
+            for n in range(hits + 1)
+        )
+        low, high = (middle, high) if chance > 0.5 - LEVEL / 2.0 else (low, middle)
+    return high
 
 
 def paired_difference(left: Sequence[Sample], right: Sequence[Sample]) -> Score:

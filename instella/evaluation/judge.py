@@ -60,18 +60,24 @@ def read_given(path: Path, digest: str) -> list[Row]:
         BadUse: no such file, or one that is too large.
         VerificationError: other bytes, or a line that is no object.
     """
-    try:
-        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
-    except OSError as error:
-        raise BadUse(f"{path}: {error.strerror}: give a readable .jsonl file") from None
-    if data is None:
-        raise BadUse(f"{path}: more than {MAX_BYTES} bytes; give questions or prompts of a judge")
-    if sha256_bytes(data) != digest:
-        raise VerificationError(f"{path}: SHA-256 is {sha256_bytes(data)}, not {digest}")
+    data = given_bytes(path, digest)
     rows = [parse_json(line, f"{path}, line {n}") for n, line in enumerate(data.splitlines(), 1)]
     if not all(isinstance(row, dict) for row in rows):
         raise VerificationError(f"{path}: a line is no object")
     return rows
+
+
+def given_bytes(path: Path, digest: str) -> bytes:
+    """A file that a user names with its SHA-256; raises as ``read_given``."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+    except OSError as error:
+        raise BadUse(f"{path}: {error.strerror}: give a readable file") from None
+    if data is None:
+        raise BadUse(f"{path}: more than {MAX_BYTES} bytes; give a file of the judge's protocol")
+    if sha256_bytes(data) != digest:
+        raise VerificationError(f"{path}: SHA-256 is {sha256_bytes(data)}, not {digest}")
+    return data
 
 
 class Judge:
@@ -204,11 +210,14 @@ def judged(
         connections: requests under way at once.
 
     Raises:
-        BadUse: a question that is not answered, or has no turns.
+        BadUse: a question that is not answered, has no turns, or stands there twice.
     """
     requests = []
-    for question in questions:
-        key, turns = str(question.get("question_id")), turns_of(question)
+    keys = [str(question.get("question_id")) for question in questions]
+    for key, question in zip(keys, questions, strict=True):
+        turns = turns_of(question)
+        if keys.count(key) > 1:
+            raise BadUse(f"question {key}: stands there twice; give each its own question_id")
         own, other = answers.get(key, ()), others.get(key, ())
         if len(own) != len(turns) or (others and len(other) != len(turns)):
             raise BadUse(f"question {key}: not each of its {len(turns)} turns is answered")

@@ -12,7 +12,7 @@ from typing import Any
 
 from instella.canonical import read_json, read_jsonl
 from instella.errors import BadUse
-from instella.evaluation.compare import Score, score
+from instella.evaluation.compare import Score, share
 from instella.evaluation.records import samples
 from instella.evaluation.suites import FOLDER
 from instella.recipe.fields import FieldReader
@@ -118,7 +118,7 @@ def of_run(
                 records = read_jsonl(path) if path.is_file() else []
                 if not records or column.metric not in records[0]["figures"]:
                     continue
-                value = score(samples(records, column.metric)).scaled(100.0)
+                value = share(samples(records, column.metric)).scaled(100.0)
                 found[table, model, benchmark] = Ours(
                     value,
                     column.deviations,
@@ -137,7 +137,8 @@ def read_overlap(path: Path) -> dict[str, Any]:
     sets = list(value.values()) if isinstance(value, dict) else [None]
     counts = [one for held in sets for one in (held.values() if isinstance(held, dict) else [None])]
     names = {"items", "exact", "near", "short"}
-    if not all(isinstance(one, dict) and set(one) == names for one in counts):
+    if not all(isinstance(one, dict) and set(one) == names
+               and all(type(count) is int for count in one.values()) for one in counts):  # fmt: skip
         raise BadUse(f"{path}: no overlap; make it with instella evaluation overlap --json")
     return dict(value)
 
@@ -145,7 +146,8 @@ def read_overlap(path: Path) -> dict[str, Any]:
 def _overlap(counts: Mapping[str, int] | None) -> str:
     if counts is None:
         return ""
-    return f"{counts['exact']} exact, {counts['near']} near of {counts['items']}"
+    short = f", {counts['short']} too short for near" if counts["short"] else ""
+    return f"{counts['exact']} exact, {counts['near']} near of {counts['items']}{short}"
 
 
 def of_file(path: Path) -> dict[Key, Ours]:

@@ -2,33 +2,33 @@
 
 Tokens of all requests stand one after another in one row, and continuations of the same
 context share its tokens: a *group*. Products and norms see one token at a time; attention
-sees one group at a time. Logits are made only where a token is scored.
+sees one group at a time. Logits are made only where a token is scored, and in the last layer
+only those tokens attend.
 
 In portable-x86 a request's bits are those of ``evaluation.likelihood`` for the same ids. A
 product's output is one chain over its keys in their order, and a key that a query does not
 see adds exactly nothing; a sum of exponentials goes over lanes of a vector, so a
 continuation's tokens stand in its group where they would stand alone, modulo ``LANES``. A
 chain is cut at ``CHUNK`` keys, so no group is longer; a request that is longer by itself is
-computed by itself. The spare token at the end takes what elementwise kernels compute by
-other code (see ``evaluation.likelihood``).
+computed by itself. Spare tokens at the end take what elementwise kernels compute by other code
+(see ``evaluation.likelihood``).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from instella.errors import BadUse, KitError
+from instella.evaluation.packed_layout import Group, Ids, Layout, Queries, rounded
 from instella.network.attention import attend
 from instella.network.network import Attention, Instella, Layer
-from instella.network.product import CHUNK, PORTABLE, chain_product
+from instella.network.product import CHUNK, PORTABLE, chain, chain_product
 from instella.network.rope import rotate
 from instella.rollout.generate import LANES
-
-Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -50,93 +50,6 @@ class Likelihood:
 
     logprobs: np.ndarray
     greedy: bool
-
-
-@dataclass
-class _Group:
-    """A context and what follows it.
-
-    Attributes:
-        numbers: of the requests.
-        places: for each token, in order, where it stands in the layout of attention.
-        positions: for each token, its place in its own sequence.
-        ids: of the tokens.
-        branch: for each token, which continuation it belongs to; -1 for the context.
-        scored: for each request, the tokens whose logits predict its continuation.
-    """
-
-    context: Ids
-    numbers: list[int] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    branch: list[int] = field(default_factory=list)
-    scored: list[list[int]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._append(self.context, 0, 0, -1)
-
-    def start_of_next(self) -> int:
-        """Where the next continuation begins: as after the context, modulo LANES."""
-        size = len(self.context)
-        return size + -(-(self.places[-1] + 1 - size) // LANES) * LANES
-
-    def add(self, number: int, continuation: Ids) -> None:
-        """Put a request behind the context."""
-        size, first = len(self.context), len(self.ids)
-        fed = continuation[:-1]
-        self._append(fed, self.start_of_next(), size, len(self.numbers))
-        self.numbers.append(number)
-        self.scored.append([size - 1, *range(first, first + len(fed))])
-
-    def _append(self, ids: Ids, place: int, position: int, branch: int) -> None:
-        self.ids += ids
-        self.places += range(place, place + len(ids))
-        self.positions += range(position, position + len(ids))
-        self.branch += [branch] * len(ids)
-
-    @property
-    def width(self) -> int:
-        """Places of its layout."""
-        return self.places[-1] + 1
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Where attention finds the tokens of a batch.
-
-    Attributes:
-        tokens: int64 [groups, width], the token at each place; the spare one where none is.
-        mask: bool [groups, 1, width, width], True where a query sees a key. A place without
-            a token sees itself, so that no row of scores is empty.
-        placed: int64 [tokens] each: token, its group and its place.
-        long: groups of one request that no chain takes, each as its tokens.
-    """
-
-    tokens: Tensor
-    mask: Tensor
-    placed: tuple[Tensor, Tensor, Tensor]
-    long: list[slice]
-
-
-def _layout(groups: Sequence[_Group], starts: Sequence[int], spare: int) -> _Layout:
-    short = [(group, start) for group, start in zip(groups, starts, strict=False)
-             if group.width <= CHUNK]  # fmt: skip
-    width = max((group.width for group, _ in short), default=1)
-    token = [start + n for group, start in short for n in range(len(group.ids))]
-    owner = [number for number, (group, _) in enumerate(short) for _ in group.ids]
-    place = [place for group, _ in short for place in group.places]
-    placed = (torch.tensor(token), torch.tensor(owner), torch.tensor(place))
-    tokens = torch.full((len(short), width), spare)
-    branch = torch.full((len(short), width), -2)
-    if short:
-        tokens[placed[1:]] = placed[0]
-        branch[placed[1:]] = torch.tensor([own for group, _ in short for own in group.branch])
-    seen = (branch[:, None, :] == branch[:, :, None]) | (branch == -1)[:, None, :]
-    seen &= torch.ones(width, width, dtype=torch.bool).tril() & (branch >= -1)[:, None, :]
-    long = [slice(start, start + len(group.ids))
-            for group, start in zip(groups, starts, strict=False) if group.width > CHUNK]  # fmt: skip
-    return _Layout(tokens, (seen | torch.eye(width, dtype=torch.bool))[:, None], placed, long)
 
 
 @torch.no_grad()
@@ -183,108 +96,125 @@ def check_widths(network: Instella) -> None:
             )
 
 
-def _groups(requests: Sequence[Request], numbers: Sequence[int]) -> list[_Group]:
-    groups: list[_Group] = []
+def _groups(requests: Sequence[Request], numbers: Sequence[int]) -> list[Group]:
+    groups: list[Group] = []
     for number in numbers:
         request = requests[number]
         last = groups[-1] if groups else None
         if (
             last is None
             or last.context != request.context
-            # Attention sees all of a group: a short context is not worth it.
+            # Attention sees all keys of a group: a short context is not worth it.
             or len(request.context) < len(request.continuation)
             or last.start_of_next() + len(request.continuation) - 1 > CHUNK
         ):
-            last = _Group(request.context)
+            last = Group(request.context)
             groups.append(last)
         last.add(number, request.continuation)
     return groups
 
 
 def _batch(
-    network: Instella, requests: Sequence[Request], groups: Sequence[_Group]
+    network: Instella, requests: Sequence[Request], groups: Sequence[Group]
 ) -> dict[int, Likelihood]:
     starts = np.cumsum([0, *(len(group.ids) for group in groups)]).tolist()
-    ids = [token for group in groups for token in group.ids]
-    positions = [position for group in groups for position in group.positions]
-    rows: list[int] = []
+    scored: list[int] = []
     targets: list[int] = []
     sizes: list[int] = []
     numbers: list[int] = []
     for group, start in zip(groups, starts, strict=False):
-        for number, scored in zip(group.numbers, group.scored, strict=True):
-            rows += [start + index for index in scored]
+        for number, own in zip(group.numbers, group.scored, strict=True):
+            scored += [start + index for index in own]
             targets += requests[number].continuation
-            sizes.append(len(scored))
+            sizes.append(len(own))
             numbers.append(number)
-    states = _states(network, groups, starts, [*ids, 0], [*positions, 0])
-    # A spare row here too.
-    logits = network.lm_head(states[[*rows, len(ids)]]).float()
-    wanted = torch.tensor([*targets, 0])
-    picked = torch.log_softmax(logits, -1).gather(-1, wanted[:, None])[:-1, 0]
-    values = picked.numpy().astype(np.float64)
-    if not np.isfinite(values).all():
+    # Continuations of one context begin at the same token.
+    tokens, places = np.unique(scored, return_inverse=True)
+    logits = network.lm_head(_states(network, groups, tokens)).float()
+    logprobs = torch.log_softmax(logits, -1).numpy()[places, targets]
+    if not np.isfinite(logprobs).all():
         raise KitError("evaluation: the network's logits are not finite: it has diverged")
-    likeliest = (logits.argmax(-1) == wanted)[:-1].numpy()
+    likeliest = logits.argmax(-1).numpy()[places] == targets
     ends = np.cumsum(sizes)[:-1]
     return {
         number: Likelihood(own, bool(hits.all()))
         for number, own, hits in zip(
-            numbers, np.split(values, ends), np.split(likeliest, ends), strict=True
+            numbers, np.split(logprobs.astype(np.float64), ends), np.split(likeliest, ends),
+            strict=True,
         )
-    }
+    }  # fmt: skip
 
 
-def _states(
-    network: Instella,
-    groups: Sequence[_Group],
-    starts: Sequence[int],
-    ids: list[int],
-    positions: list[int],
-) -> Tensor:
-    """Final, normed states [tokens, width] of all groups, one after another."""
+def _states(network: Instella, groups: Sequence[Group], tokens: np.ndarray) -> Tensor:
+    """Final, normed states of some tokens [tokens, width], and behind them of spare ones.
+
+    Args:
+        network: the model.
+        groups: their tokens stand one after another.
+        tokens: int64, increasing.
+    """
     model = network.model
-    x = model.embed_tokens(torch.tensor(ids))
+    layout = Layout(groups)
+    ids, positions = torch.zeros(2, layout.tokens, dtype=torch.int64)
+    for column, values in ((ids, [group.ids for group in groups]),
+                           (positions, [group.positions for group in groups])):  # fmt: skip
+        flat = torch.tensor([value for own in values for value in own])
+        column[: len(flat)] = flat
+    x = model.embed_tokens(ids)
     # The table's rows by position; how many tokens there are together is no sequence's length.
-    cosine, sine = model.rope(x[None, :1], torch.tensor(positions))
-    layout = _layout(groups, starts, len(ids) - 1)
+    rope = model.rope(x[None, :1], positions)
+    everyone, last = layout.everyone(), layout.only(tokens)
     for layer in model.layers:
         assert isinstance(layer, Layer)
+        # Nothing reads the last layer's other states.
+        asked = last if layer is model.layers[-1] else everyone
         normed = layer.pre_attention_layernorm(x)
-        x = x + _attention(layer.self_attn, normed, (cosine, sine), layout)
+        x = _chosen(x, asked) + _attention(layer.self_attn, normed, rope, layout, asked)
         x = x + layer.mlp(layer.pre_feedforward_layernorm(x))
-    return model.norm(x)
+    assert last.rows is not None
+    wanted = np.full(rounded(len(tokens) + 1), len(x) - 1)
+    wanted[: len(tokens)] = np.searchsorted(last.rows.numpy(), tokens)
+    return model.norm(x[torch.from_numpy(wanted)])
+
+
+def _chosen(x: Tensor, asked: Queries) -> Tensor:
+    return x if asked.rows is None else x[asked.rows]
 
 
 def _attention(
-    attention: Attention, x: Tensor, rope: tuple[Tensor, Tensor], layout: _Layout
+    attention: Attention, x: Tensor, rope: tuple[Tensor, Tensor], layout: Layout, asked: Queries
 ) -> Tensor:
-    heads = (x.shape[0], attention.heads, -1)
-    query = rotate(attention.q_norm(attention.q_proj(x)).view(heads), *rope)
-    key = rotate(attention.k_norm(attention.k_proj(x)).view(heads), *rope)
-    value = attention.v_proj(x).view(heads)
+    """What attention adds to the tokens that ask; ``x [tokens, width]`` are all of them."""
+    heads = (attention.heads, x.shape[1] // attention.heads)
+    asking = _chosen(x, asked)
+    query = attention.q_norm(attention.q_proj(asking)).view(-1, *heads)
+    query = rotate(query, *(_chosen(part, asked) for part in rope))
+    key = rotate(attention.k_norm(attention.k_proj(x)).view(-1, *heads), *rope)
+    value = attention.v_proj(x).view(-1, *heads)
     out = torch.zeros_like(query)
-    for own in layout.long:
-        q, k, v = (part[own].transpose(0, 1)[None] for part in (query, key, value))
-        out[own] = attend(q, k, v, None, attention.numerics)[0].transpose(0, 1)
-    if len(layout.tokens):
-        q, k, v = (part[layout.tokens].transpose(1, 2) for part in (query, key, value))
-        token, group, place = layout.placed
-        mixed = _attend(q, k, v, layout.mask, attention.numerics)
-        out[token] = mixed.transpose(1, 2)[group, place]
-    return attention.o_proj(out.view(x.shape))
+    for own, asks in asked.long:
+        q, k, v = (part.transpose(0, 1)[None] for part in (query[asks], key[own], value[own]))
+        out[asks] = attend(q, k, v, None, attention.numerics)[0].transpose(0, 1)
+    if len(layout.keys):
+        q = query[asked.tokens].transpose(1, 2)
+        k, v = (part[layout.keys].transpose(1, 2) for part in (key, value))
+        token, group, slot = asked.slots
+        mixed = _attend(q, k, v, asked.unseen[:, None], attention.numerics)
+        out[token] = mixed.transpose(1, 2)[group, slot]
+    return attention.o_proj(out.view(asking.shape))
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, numerics: str) -> Tensor:
-    """Attention under a mask; all else [groups, heads, width, d]."""
+def _attend(query: Tensor, key: Tensor, value: Tensor, unseen: Tensor, numerics: str) -> Tensor:
+    """Attention of [groups, heads, most, d] to [groups, heads, width, d]; see ``Queries``."""
     if numerics != PORTABLE:
-        return attend(query, key, value, mask, numerics)
+        return attend(query, key, value, unseen == 0, numerics)
+    product = chain if query.shape[3] <= CHUNK else chain_product
     queries, keys, values = (
         part.reshape(-1, *part.shape[2:])
         for part in (query * (1.0 / math.sqrt(query.shape[3])), key, value)
     )
-    scores = torch.stack([chain_product(q, k) for q, k in zip(queries, keys, strict=True)])
-    scores = scores.view(*query.shape[:3], -1).masked_fill_(~mask, -torch.inf)
-    shares = torch.softmax(scores, -1).view(len(queries), *scores.shape[2:])
-    mixed = [chain_product(p, v.t()) for p, v in zip(shares, values, strict=True)]
+    scores = torch.stack([product(q, k) for q, k in zip(queries, keys, strict=True)])
+    shares = torch.softmax(scores.view(*query.shape[:3], -1).add_(unseen), -1)
+    shares = shares.view(len(queries), *shares.shape[2:])
+    mixed = [product(p, v.t()) for p, v in zip(shares, values, strict=True)]
     return torch.stack(mixed).view(query.shape)

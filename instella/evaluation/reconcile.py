@@ -22,6 +22,8 @@ AVERAGE = "average"
 UNPUBLISHED = "no published score can be read: it is an image"
 NOT_MEASURED = "not measured"
 NO_CHECKPOINT = "no checkpoint of this recipe"
+NEEDS_JUDGE = "not measured: needs the endpoint of a judge"
+JUDGED = "marked by a judge, and which state of it printed the score is unknown"
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class Reconciliation:
         """All scores, averages and gains, in the order of the tables.
 
         Raises:
-            BadUse: a figure of ours for a score that no table has, or a deviation without an
-                entry in ``deviations.yaml``.
+                BadUse: a figure of ours for a score that no table has or off its scale, or a deviation
+                without an entry in ``deviations.yaml``.
         """
         self._check_names()
         rows = []
@@ -103,6 +105,12 @@ class Reconciliation:
                 raise BadUse(f"suites/measured.yaml: {name}: not published; correct the name")
         ids = {item.id for item in self.published.deviations}
         for key, ours in self.ours.items():
+            found = task_of(self.suites, key[0], key[2])
+            if found is not None and not found[1].scale[0] <= ours.score.value <= found[1].scale[1]:
+                raise BadUse(
+                    f"{', '.join(key)}: {ours.score.value:g} is no score from "
+                    f"{found[1].scale[0]:g} to {found[1].scale[1]:g}; give it in the table's unit"
+                )
             for item in ours.deviations + ours.noted:
                 if item not in ids:
                     raise BadUse(
@@ -112,7 +120,7 @@ class Reconciliation:
     def _score(self, table: str, model: str, benchmark: str, printed: float | None) -> Row:
         ours = self.ours.get((table, model, benchmark))
         found = task_of(self.suites, table, benchmark)
-        if bar := self._bar(model, printed, ours):
+        if bar := self._bar(model, printed, ours, found is not None and found[1].judged):
             judgement = Verdict(NOT_COMPARABLE, bar)
         elif found is None:
             judgement = Verdict(NOT_COMPARABLE, "its protocol is not among the suites")
@@ -134,20 +142,27 @@ class Reconciliation:
         ruled_out = table in absent.tables and benchmark not in columns
         return (absent.deviation,) if ruled_out and model in self.measured.models else ()
 
-    def _bar(self, model: str, printed: float | None, ours: Ours | None) -> str:
+    def _bar(
+        self, model: str, printed: float | None, ours: Ours | None, is_judged: bool = False
+    ) -> str:
         """Why nothing can be compared; empty when it can."""
         if printed is None:
             return UNPUBLISHED
         if ours is None:
-            return NOT_MEASURED if model in self.measured.models else NO_CHECKPOINT
+            missing = NEEDS_JUDGE if is_judged else NOT_MEASURED
+            return missing if model in self.measured.models else NO_CHECKPOINT
         if self.foreign:
             return self.foreign
-        return f"protocol: {', '.join(ours.deviations)}" if ours.deviations else ""
+        if ours.deviations:
+            return f"protocol: {', '.join(ours.deviations)}"
+        return JUDGED if is_judged else ""
 
     def _average(self, name: str, table: Table, model: str, printed: float | None) -> Row:
         scores = [table.scores.get(model, {}).get(column) for column in table.average_of]
         ours = self._mean(name, table, model)
-        bar = self._bar(model, printed, ours)
+        found = [task_of(self.suites, name, column) for column in table.average_of]
+        is_judged = ours is not None and any(one is not None and one[1].judged for one in found)
+        bar = self._bar(model, printed, ours, is_judged)
         if ours is None and not bar.startswith(UNPUBLISHED):
             count = sum((name, model, column) in self.ours for column in table.average_of)
             if count:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from instella.evaluation.compare import LEVEL, NOT_COMPARABLE, Score
-from instella.evaluation.reconcile import Row
+from instella.evaluation.reconcile import AVERAGE, Row
 
 COLUMNS = (
     "model", "benchmark", "published", "ours", "interval", "verdict", "reason", "deviations",
@@ -29,7 +29,8 @@ def markdown(rows: Sequence[Row]) -> str:
     lines = ["# Reconciliation", ""]
     for table in dict.fromkeys(row.table for row in rows):
         lines += [f"## {table}", "", _cells(COLUMNS), "|" + "---|" * len(COLUMNS)]
-        lines += [_line(row) for row in rows if row.table == table]
+        own = [row for row in rows if row.table == table]
+        lines += [_line(row, _digits(own)) for row in own]
         lines.append("")
     counts = _counts(rows)
     said = ", ".join(f"{number} {word}" for word, number in counts.items())
@@ -45,13 +46,20 @@ def _counts(rows: Sequence[Row]) -> dict[str, int]:
     return dict(sorted(Counter(row.verdict.word for row in rows).items()))
 
 
-def _line(row: Row) -> str:
-    published = "unpublished" if row.published is None else f"{row.published:g}"
+def _digits(rows: Sequence[Row]) -> int:
+    """Decimals of a table's scores; a file of numbers does not keep the zeros at their ends."""
+    printed = [f"{row.published:.10g}" for row in rows if row.published is not None]
+    return max((len(text.partition(".")[2]) for text in printed), default=0)
+
+
+def _line(row: Row, digits: int) -> str:
+    published = "unpublished" if row.published is None else f"{row.published:.{digits}f}"
     if row.recomputed is not None:
         published += f" (mean {row.recomputed:.2f})"
     return _cells((
         row.model, row.benchmark, published, _value(row.ours), _interval(row.ours),
-        row.verdict.word, row.verdict.reason, ", ".join(row.deviations), row.overlap,
+        row.verdict.word, row.verdict.reason, ", ".join(row.deviations),
+        row.overlap or ("not checked" if row.ours and not row.benchmark.startswith(AVERAGE) else ""),
     ))  # fmt: skip
 
 

@@ -43,7 +43,9 @@ class Task:
     sources: tuple[str, ...] = setting("codes of the legend")
     argument: str | None = setting("name on the harness's command line, if another", default=None)
     command: tuple[str, ...] = setting("words of its own command line, if another", default=())
+    image: str | None = setting("folder of containers/, if another", default=None)
     scale: tuple[float, ...] = setting("lowest and highest score", default=(0.0, 100.0))
+    judged: bool = setting("a model behind an endpoint gives the marks", default=False)
     note: str = setting("what has to be known", default="")
 
 
@@ -62,6 +64,7 @@ class Suite:
     note: str = setting("what has to be known")
     digits: int = setting("decimals of a printed score", at_least=0)
     average: str = setting("what the printed average is the mean of")
+    image: str = setting("folder of containers/ that holds the harness; none: no image does")
     tasks: dict[str, Task] = setting("benchmark as the table calls it -> protocol")
 
 
@@ -127,6 +130,18 @@ def command_line(suite: Suite, benchmarks: tuple[str, ...], values: Mapping[str,
         else:
             line.append(word)
     return line
+
+
+def image_of(suite: Suite, benchmarks: tuple[str, ...]) -> str:
+    """Folder of ``containers/`` that holds the harness of tasks of one suite.
+
+    Raises:
+        BadUse: no image holds it.
+    """
+    name = suite.tasks[benchmarks[0]].image or suite.image
+    if name == "none":
+        raise BadUse(f"{suite.harness}: no image of the kit holds it; omit --image")
+    return name
 
 
 def suite_with(suites: Mapping[str, Suite], benchmarks: tuple[str, ...], name: str | None) -> Suite:

@@ -16,6 +16,7 @@ from instella.evaluation.compare import (
     paired_difference,
     quantile,
     score,
+    share,
     verdict,
 )
 from instella.evaluation.statistics import Sample, difference
@@ -52,6 +53,25 @@ def test_copies_of_a_cluster_do_not_shrink_the_error():
 def test_one_cluster_has_no_error():
     with pytest.raises(BadUse, match="needs two clusters of items, found 1"):
         score(samples([1, 0], clusters=[0, 0]))
+
+
+def test_marks_that_are_all_alike_still_have_an_error():
+    """0 of 16 is likelier than 2.5 % up to a share p with (1 - p) ** 16 = 0.025."""
+    none, every = (share(samples([mark] * 16)) for mark in (0, 1))
+    low, high = none.interval()
+    assert low == 0.0 and (1.0 - high) ** 16 == pytest.approx(0.025)
+    assert every.interval() == (pytest.approx(1.0 - high), 1.0)
+    assert none.scaled(100.0).interval() == (0.0, pytest.approx(100.0 * high))
+    # Copies of one question say no more than it does.
+    assert share(samples([0] * 64, clusters=list(range(16)) * 4)).error == none.error
+    # One right sample of 256, in one question of 16: no surer than one question of 16.
+    one = share(samples([1] + [0] * 255, clusters=[n // 16 for n in range(256)]))
+    limit = one.interval()[1]
+    assert one.value == 1 / 256
+    assert (1 - limit) ** 16 + 16 * limit * (1 - limit) ** 15 == pytest.approx(0.025)
+    many = samples([1] * 6 + [0] * 8)
+    assert (share(many).value, share(many).error) == (score(many).value, score(many).error)
+    assert share(samples([1] * 20 + [0])).interval()[1] == 1.0
 
 
 def test_interval_and_quantile():

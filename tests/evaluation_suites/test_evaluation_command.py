@@ -12,6 +12,10 @@ from instella.cli import main
 PLACE = ["--config", str(ROOT / "config.yaml")]
 
 
+PLACES = [word for name in ("model", "output", "hub", "name", "model_args")
+          for word in ("--with", f"{name}=/data/{name}")]  # fmt: skip
+
+
 @pytest.fixture
 def said(capsys):
     def run(*arguments, code=0):
@@ -53,11 +57,18 @@ def test_the_command_of_a_harness_is_printed(said):
         (("AIME24",), "give a value for model"),
         (("MT-Bench,IFEval",), "MT-Bench: has a command of its own; ask for it alone"),
         (("AIME24", "--with", "model"), "--with model: write NAME=TEXT"),
+        (("IFEval", "--image", *PLACES), "rocm-olmes: requirements.lock is missing, so what the"),
+        (("MT-Bench", "--image", *PLACES), "FastChat is known by 1ffd4a6 only, which pins nothing"),
+        (("AIME24", "--image", *PLACES), "no image of the kit holds it; omit --image"),
     ],
 )
 def test_a_command_that_cannot_be_rendered(said, arguments, text):
     line = said("suites", "--recipe", RECIPE, "--command", *arguments, code=2)
     assert text in line and line.count("\n") == 1
+
+
+def test_an_image_belongs_to_a_command(said):
+    assert "--image: goes with --command" in said("suites", "--recipe", RECIPE, "--image", code=2)
 
 
 def test_a_recipe_without_publications_needs_a_folder(said, tmp_path):
@@ -124,9 +135,54 @@ def test_a_paired_difference_is_printed(said, tmp_path):
     assert "no figure loss; it has acc" in said("difference", left, right, "loss", code=2)
     (tmp_path / "rows.jsonl").write_text('{"key":"a"}\n')
     line = said("difference", left, tmp_path / "rows.jsonl", "acc", code=2)
-    assert "holds no records of an evaluation" in line
+    assert "line 1: lacks the text cluster" in line
     fewer = records(tmp_path / "fewer.jsonl", [1.0, 0.0])
     assert "hold different items: 2" in said("difference", left, fewer, "acc", code=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"figures": {"acc": ["x", 1.0]}}, "line 1: acc is no pair of numbers"),
+        ({"figures": {"acc": [1.0]}}, "line 1: acc is no pair of numbers"),
+        ({"figures": {"acc": [1e300, 1.0]}}, "line 1: acc is no pair of numbers"),
+        ({"figures": {"acc": [1.0, -1.0]}}, "counts a negative number of marks"),
+        ({"figures": {"acc": [0.0, 0.0]}}, "acc: no record counts, so it has no mean"),
+        ({"figures": 1}, "holds no records of an evaluation"),
+        ({"key": 1}, "line 1: lacks the text key"),
+        (None, "line 2: key 0 stands there twice"),
+    ],
+)
+def test_records_that_are_none_are_one_line(said, tmp_path, change, text):
+    left = records(tmp_path / "left.jsonl", [1.0])
+    row = {"key": "0", "cluster": "0", "figures": {"acc": [1.0, 1.0]}}
+    write_jsonl(tmp_path / "right.jsonl", [row, row] if change is None else [row | change])
+    line = said("difference", left, tmp_path / "right.jsonl", "acc", code=2)
+    assert text in line and line.count("\n") == 1
+
+
+def test_a_log_likelihood_that_is_no_number_is_no_record(said, tmp_path):
+    left = records(tmp_path / "left.jsonl", [1.0])
+    (tmp_path / "nan.jsonl").write_text(left.read_text().replace("1.0", "NaN", 1))
+    line = said("difference", left, tmp_path / "nan.jsonl", "acc", code=4)
+    assert "line 1: not canonical JSON" in line and line.count("\n") == 1
+
+
+def test_items_and_samples_of_a_game_are_checked(said, tmp_path):
+    items, samples = tmp_path / "items.jsonl", tmp_path / "records.jsonl"
+    rows = [{"key": str(n), "answer": "A"} for n in range(3)]
+    write_jsonl(items, rows)
+    # An empty text is an answer, and a wrong one.
+    write_jsonl(samples, [{"key": str(n), "samples": ["", "\\boxed{A}"]} for n in range(2)])
+    text = said("ttt", "score", samples, items)
+    assert text.startswith("pass@1 0.5000 [") and "2 of 3 items" in text
+    write_jsonl(items, [*rows, rows[0]])
+    assert "line 4: key 0 stands there twice" in said("ttt", "score", samples, items, code=2)
+    write_jsonl(items, rows)
+    write_jsonl(samples, [{"key": "0", "samples": []}, {"key": "1", "samples": ["x"]}])
+    assert "pass@1 needs 1 samples, found 0" in said("ttt", "score", samples, items, code=2)
+    write_jsonl(samples, [{"key": "0", "samples": "x"}])
+    assert "0 has no samples; give sampled records" in said("ttt", "score", samples, items, code=2)
 
 
 @pytest.mark.parametrize(

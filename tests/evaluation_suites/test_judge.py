@@ -4,6 +4,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from instella.evaluation.judge import Judge, read_given, read_judgings
 from instella.network.network import Instella
 from instella.recipe.settings import Model, Tokenizer
 from instella.rollout.generate import generate
+from instella.synthesis.client import Client
 
 QUESTIONS = [
     {"question_id": 1, "category": "writing", "turns": ["Write.", "Again."]},
@@ -49,6 +51,8 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[dict] = []
         self.keys: set[str] = set()
+        self.fault = ""
+        self.over = threading.Event()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -61,6 +65,21 @@ class Server:
         last = text.rpartition("\nA ")[2]
         return "I cannot say." if last == "nothing" else f"So [[{len(last.split()) + 0.5}]]"
 
+    def go_wrong(self, handler: BaseHTTPRequestHandler) -> None:
+        """What a server may do instead of giving a mark."""
+        if self.fault == "hangs":
+            self.over.wait(60)
+            return
+        empty = {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}
+        sent = {"huge": b" " * (5 << 20), "no JSON": b"<html>"}.get(
+            self.fault, json.dumps(empty).encode()
+        )
+        handler.send_response({"fails": 500, "refuses": 404}.get(self.fault, 200))
+        handler.send_header("Content-Length", str(len(sent)))
+        handler.end_headers()
+        with suppress(ConnectionError):  # who asked reads no more than is allowed
+            handler.wfile.write(sent)
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         outer = self
 
@@ -69,6 +88,8 @@ class Server:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 outer.asked.append(body)
                 outer.keys.add(self.headers["Authorization"])
+                if outer.fault:
+                    return outer.go_wrong(self)
                 choice = {"message": {"content": outer.reply(body)}, "finish_reason": "stop"}
                 sent = json.dumps({"choices": [choice]}).encode()
                 self.send_response(200)
@@ -88,6 +109,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("INSTELLA_JUDGE_URL", made.url)
     monkeypatch.setenv("INSTELLA_JUDGE_KEY", "secret")
     yield made
+    made.over.set()
     made.server.shutdown()
     made.server.server_close()
 
@@ -165,10 +187,38 @@ def test_the_better_of_two_whichever_is_shown_first(server, tmp_path, capsys):
     assert first == {"m a long answer", "m short"}
 
 
+def test_the_share_at_equal_length(server, tmp_path, capsys):
+    """The server takes the longer answer, and ours is longer in nine of twelve."""
+    questions = [{"question_id": n, "turns": [f"question {n}"]} for n in range(12)]
+    own = {str(n): ["x" * (20 + n)] for n in range(12)}
+    other = {str(n): ["y" * (35 if n < 3 else 10 + 2 * n % 7)] for n in range(12)}
+    rows = [f"{n},0.{n % 9}5,{(n % 5 - 2) / 2},{n % 4 - 1},False" for n in range(12)]
+    gamed = tmp_path / "df_gamed.csv"
+    head = "index,preference,std_delta_len,instruction_difficulty,not_gamed_baseline"
+    gamed.write_text("\n".join([head, *rows]))
+    digest = hashlib.sha256(gamed.read_bytes()).hexdigest()
+    code = main([
+        "--config", str(ROOT / "config.yaml"), "evaluation", "judge", "ask", "alpaca_eval",
+        answers_file(tmp_path, "own.jsonl", own), "--model", "a-judge",
+        "--against", answers_file(tmp_path, "against.jsonl", other),
+        "--questions", *given(tmp_path, "questions.jsonl", questions),
+        "--prompts", *given(tmp_path, "prompts.jsonl", PROMPTS), "--gamed", str(gamed), digest,
+        "--published", str(FOLDER), "--output", str(tmp_path / "out"),
+    ])  # fmt: skip
+    assert code == 0
+    plain, controlled = capsys.readouterr().out.splitlines()
+    assert plain.startswith("pair 0.7500 [")
+    assert controlled.startswith("length-controlled ")
+    assert 0.3 < float(controlled.split()[1]) < 0.75
+    records = read_jsonl(tmp_path / "out" / "records.jsonl")
+    assert [record["verdicts"] for record in records] == [[0.0]] * 3 + [[1.0]] * 9
+
+
 @pytest.mark.parametrize(
     ("change", "more", "words", "code"),
     [
         ({}, ("--against", "x"), "mt_bench: drop --against", 2),
+        ({}, ("--gamed", "x", "0"), "mt_bench: drop --gamed", 2),
         ({"turns": ["a", "b", "c"]}, (), "not each of its 3 turns is answered", 2),
         ({"turns": "a"}, (), "has no turns", 2),
         ({"category": "math"}, (), "question 1: has no reference for each turn", 2),
@@ -179,6 +229,47 @@ def test_what_cannot_be_judged(server, tmp_path, capsys, change, more, words, co
     assert ask(tmp_path, "mt_bench", *more, questions=questions) == code
     printed = capsys.readouterr().err
     assert words in printed and printed.count("\n") == 1 and not server.asked
+
+
+def test_a_question_or_an_answer_that_stands_twice_is_refused(server, tmp_path, capsys):
+    questions = [*QUESTIONS, QUESTIONS[0]]
+    assert ask(tmp_path, "mt_bench", questions=questions) == 2
+    assert "question 1: stands there twice; give each its own" in capsys.readouterr().err
+    path = answers_file(tmp_path, "twice.jsonl", ANSWERS)
+    write_jsonl(Path(path), [*read_jsonl(Path(path)), {"question_id": 1, "turns": ["a", "b"]}])
+    code = main([
+        "--config", str(ROOT / "config.yaml"), "evaluation", "judge", "ask", "mt_bench", path,
+        "--model", "a-judge", "--questions", *given(tmp_path, "questions.jsonl", QUESTIONS),
+        "--prompts", *given(tmp_path, "prompts.jsonl", PROMPTS), "--published", str(FOLDER),
+        "--output", str(tmp_path / "out"),
+    ])  # fmt: skip
+    printed = capsys.readouterr().err
+    assert code == 2 and "1: is answered twice" in printed and printed.count("\n") == 1
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("refuses", "judge http://127.0.0.1"),
+        ("empty", "none of the 6 replies holds a verdict"),
+        ("hangs", "no reply (TimeoutError) after 8 tries"),
+        ("no JSON", "a reply that is no chat completion after 8 tries"),
+        ("fails", "status 500 after 8 tries"),
+        ("huge", "a reply of more than 4194304 bytes after 8 tries"),
+    ],
+)
+def test_a_judge_that_gives_no_mark_is_one_line(
+    server, tmp_path, capsys, monkeypatch, fault, words
+):
+    """Repeats are announced on standard error; the last line says what is wrong."""
+    silence = 0.3 if fault == "hangs" else 60.0
+    monkeypatch.setattr(Client.__init__, "__defaults__", (silence, 0.0, "teacher"))
+    server.fault = fault
+    assert ask(tmp_path, "mt_bench") == (2 if fault == "refuses" else 1)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert words in last and "secret" not in last
+    assert not (tmp_path / "out" / "records.jsonl").exists() or fault == "empty"
 
 
 def test_other_files_than_those_meant_are_refused(tmp_path):

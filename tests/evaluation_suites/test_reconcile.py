@@ -11,7 +11,13 @@ from instella.canonical import write_jsonl
 from instella.errors import BadUse
 from instella.evaluation.compare import CONSISTENT, HIGHER, LOWER, NOT_COMPARABLE, Score
 from instella.evaluation.ours import Ours, of_file, of_run
-from instella.evaluation.reconcile import AVERAGE, Reconciliation
+from instella.evaluation.reconcile import (
+    AVERAGE,
+    JUDGED,
+    NEEDS_JUDGE,
+    NO_CHECKPOINT,
+    Reconciliation,
+)
 from instella.evaluation.reconcile_table import markdown, plain
 
 INSTRUCT = "amd/Instella-3B-Instruct"
@@ -31,7 +37,9 @@ def reconciled(published, suites, measured):
 def scores_of(published, table, model, change=0.0, error=0.5, **options):
     scores = published.results.tables[table].scores[model]
     return {
-        (table, model, benchmark): Ours(Score((value or 50.0) + change, error, 100, 100), **options)
+        (table, model, benchmark): Ours(
+            Score(min((value or 50.0) + change, 100.0), error, 100, 100), **options
+        )
         for benchmark, value in scores.items()
     }
 
@@ -68,6 +76,38 @@ def test_a_score_that_is_an_image_is_unpublished(reconciled, published):
     assert "| AIME24 | unpublished |" in markdown(list(rows.values()))
 
 
+def test_what_a_judge_marks_is_not_compared(reconciled, published):
+    judged = ("AlpacaEval 2", "MT-Bench")
+    for ours, reason in (({}, NEEDS_JUDGE), (scores_of(published, "instruct", INSTRUCT), JUDGED)):
+        rows = reconciled(ours)
+        for benchmark in judged:
+            found = rows["instruct", INSTRUCT, benchmark].verdict
+            assert (found.word, found.reason) == (NOT_COMPARABLE, reason)
+    assert rows["instruct", INSTRUCT, "IFEval"].verdict.word == CONSISTENT
+    assert rows["instruct", "Gemma-2-2B-Instruct", "MT-Bench"].verdict.reason == NO_CHECKPOINT
+
+
+def test_a_figure_off_its_scale_is_refused(reconciled, published):
+    with pytest.raises(BadUse, match=r"MT-Bench: 72\.3 is no score from 1 to 10; give it"):
+        reconciled({("instruct", INSTRUCT, "MT-Bench"): Ours(Score(72.3, 1.0, 80, 80))})
+
+
+def test_what_was_not_searched_for_says_so(reconciled, published):
+    ours = scores_of(published, "base", BASE)
+    ours["base", BASE, "MMLU"] = replace(ours["base", BASE, "MMLU"], overlap="0 exact, 1 near of 9")
+    lines = markdown(list(reconciled(ours).values())).splitlines()
+    own = [line for line in lines if line.startswith(f"| {BASE} |")]
+    said = [line.rsplit("|", 2)[1].strip() for line in own]
+    assert said.count("not checked") == 10 and said.count("0 exact, 1 near of 9") == 1
+
+
+def test_scores_are_written_with_the_digits_of_their_table(reconciled):
+    text = markdown(list(reconciled().values()))
+    assert "| Gemma-2-2B | ARC-Easy | 59.30 |" in text
+    assert "| amd/Instella-3B-Instruct | average | 44.87 (mean 44.87) |" in text
+    assert "| DeepSeek-R1-Distill-Qwen-1.5B | MATH500 | 82.8 |" in text
+
+
 def test_printed_averages_are_formed_again(reconciled):
     for row in reconciled().values():
         if row.benchmark == AVERAGE and row.published is not None:
@@ -84,7 +124,8 @@ def test_the_instruct_mean_holds_mt_bench_on_its_own_scale(reconciled, published
     assert row.ours.value == pytest.approx(44.87, abs=0.005)
     # Nine errors of 0.3: the mean's is a third of one of them.
     assert row.ours.error == pytest.approx(0.1)
-    assert row.verdict.word == CONSISTENT
+    # Two of the nine were marked by a judge.
+    assert (row.verdict.word, row.verdict.reason) == (NOT_COMPARABLE, JUDGED)
     # On a scale of 100 the mean would be far from the printed one.
     rescaled = (math.fsum(scores.values()) + 9 * scores["MT-Bench"]) / 9
     assert abs(rescaled - row.published) > 7
@@ -214,10 +255,12 @@ def test_records_of_a_run_are_read(tmp_path, measured, published, reconciled):
     assert figure.score.value == pytest.approx(25.0)
     assert figure.score.error == pytest.approx(100 * math.sqrt(0.1875 / 39))
     assert figure.deviations == ("choice-form",)
-    assert figure.overlap == "0 exact, 3 near of 40"
+    assert figure.overlap == "0 exact, 3 near of 40, 1 too short for near"
     rows = reconciled(found)
     assert rows["base", BASE, "ARC-Easy"].verdict.reason == "protocol: choice-form"
-    assert "| choice-form | 0 exact, 3 near of 40 |\n" in markdown(list(rows.values()))
+    assert "| choice-form | 0 exact, 3 near of 40, 1 too short for near |\n" in markdown(
+        list(rows.values())
+    )
 
 
 def entry(**changes):
