@@ -26,6 +26,7 @@ from instella.canonical import json_bytes, sha256_bytes
 from instella.cluster import booking, left_over, waiting
 from instella.cluster.needs import LOCAL
 from instella.cluster.site import read_site
+from instella.cluster.submitted import Submitted
 from instella.containers.images import stage_images
 from instella.errors import BadUse, Incomplete, KitError
 from instella.recipe.graph import build_graph, checkpoints
@@ -211,12 +212,9 @@ def clear_left_over():
 
 def watch_jobs():
     """Starts the thread that bounds the waits of a run on a cluster."""
-    if PLACEMENT.launcher == LOCAL:
+    executor = workflow.scheduler._executor
+    if PLACEMENT.launcher == LOCAL or not hasattr(executor, "active_jobs"):
         return
-
-    def active():
-        executor = workflow.scheduler._executor
-        return [job.external_jobid for job in getattr(executor, "active_jobs", ())]
 
     def say(line):
         print(line, file=sys.stderr)
@@ -227,7 +225,7 @@ def watch_jobs():
 
     # As Ctrl-C ends a run, but that a run in the background of a shell ignores.
     signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    watch = waiting.Watch(active, SITE, say, give_up)
+    watch = waiting.Watch(Submitted(executor).numbers, SITE, say, give_up)
     threading.Thread(target=watch.stay, daemon=True).start()
 
 
