@@ -7,7 +7,6 @@ They take minutes, and two of the events happen in ``test_nano.py`` too, so they
 import os
 import re
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -85,8 +84,8 @@ def _ranks(run: ClusterRun) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess):
             words = process.cmdline()
-            of_run = any(str(run.folder) in word for word in words)
-            if words[:1] == [sys.executable] and words[-1] == "--from-srun" and of_run:
+            is_rank = words[1:4] == ["-m", "instella", "job"] and words[-1] == "--from-srun"
+            if is_rank and words[4].startswith(f"{run.folder}/"):
                 found.append(process)
     return found
 
