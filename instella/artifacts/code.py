@@ -53,6 +53,7 @@ class CodeIndex:
         self._fresh = False
         self._modules: dict[str, tuple[ModuleFacts, bool]] = {}
         self._closures: dict[str, dict[str, str]] = {}
+        self._needs: dict[str, list[str]] = {}
         self._files: dict[str, Path | None] = {}
 
     def code_hash(self, kind: str) -> str:
@@ -74,22 +75,30 @@ class CodeIndex:
         if self._file(start) is None:
             raise BadUse(f"{start}: the package has no such module for a stage to run")
         found: dict[str, str] = {}
-        waiting = [start]
+        waiting = self._parts(start)
         while waiting:
-            for name in _with_parents(waiting.pop()):
-                if name in found or _excluded(name) or self._file(name) is None:
-                    continue
-                facts, is_package = self._facts(name)
-                if facts.dynamic:
-                    raise BadUse(
-                        f"{self._file(name)}: {facts.dynamic[0]}: the code hash cannot follow "
-                        "it; import by a fixed name"
-                    )
-                found[name] = facts.digest
-                if facts.reads_files:
-                    found |= self._data_files(name, is_package)
-                waiting += self._imported(name, facts, is_package)
+            name = waiting.pop()
+            if name in found:
+                continue
+            facts, is_package = self._facts(name)
+            if facts.dynamic:
+                raise BadUse(
+                    f"{self._file(name)}: {facts.dynamic[0]}: the code hash cannot follow it; "
+                    "import by a fixed name"
+                )
+            found[name] = facts.digest
+            if facts.reads_files:
+                found |= self._data_files(name, is_package)
+            # Most modules are part of most closures.
+            if name not in self._needs:
+                self._needs[name] = self._parts(*self._imported(name, facts, is_package))
+            waiting += self._needs[name]
         return dict(sorted(found.items()))
+
+    def _parts(self, *names: str) -> list[str]:
+        """Modules and the packages that hold them, without those that count for nothing."""
+        parts = dict.fromkeys(part for name in names for part in _with_parents(name))
+        return [part for part in parts if not _excluded(part) and self._file(part) is not None]
 
     def _imported(self, importer: str, facts: ModuleFacts, is_package: bool) -> Iterator[str]:
         for level, module, names in facts.imports:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from instella.cluster.site import Site
-from instella.plan.plan import Assumptions, plan
 from instella.recipe.derived import parameter_count
 from instella.recipe.graph import Stage
 from instella.recipe.settings import Placement, Recipe
@@ -84,6 +83,9 @@ def minutes_planned(recipe: Recipe) -> Mapping[str, float]:
     """Stage of ``recipe.stages`` to the minutes that one run of it takes, where they are known."""
     if recipe.hardware is None:
         return {}
+    # Here, since Snakemake reads this module in every run, and few of them book anything.
+    from instella.plan.plan import Assumptions, plan
+
     planned = plan(recipe, {}, Assumptions())
     return {
         item.stage: 60 * item.wall_hours / item.runs

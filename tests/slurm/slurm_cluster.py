@@ -113,10 +113,25 @@ class Cluster:
         """Write the configuration, start the daemons, wait until every node is idle."""
         self._write_configuration()
         self._start_munge()
-        self._start("slurmctld", [_program("slurmctld"), "-D", "-f", self._file])
+        self.start_controller()
         for node in NODES:
             self.start_node(node)
         self.wait_for_idle()
+
+    def start_controller(self) -> None:
+        """Start slurmctld, which goes on from the state that it finds."""
+        self._start("slurmctld", [_program("slurmctld"), "-D", "-f", self._file])
+
+    def kill_controller(self) -> None:
+        """SIGKILL slurmctld; jobs go on, and SLURM's commands get no answer."""
+        self._kill("slurmctld")
+
+    def lose_state(self) -> None:
+        """Start slurmctld anew without its state, so that it knows no job."""
+        self._kill("slurmctld")
+        shutil.rmtree(self.folder / "state")
+        (self.folder / "state").mkdir()
+        self.start_controller()
 
     def start_node(self, node: str) -> None:
         """Start the daemon of one node."""
@@ -154,9 +169,7 @@ class Cluster:
 
     def kill_node(self, node: str) -> None:
         """SIGKILL one slurmd; what runs on its node stays, as after a network failure."""
-        daemon = self.daemons.pop(node)
-        daemon.kill()
-        daemon.wait()
+        self._kill(node)
 
     def end_jobs(self) -> None:
         """Cancel every job, and wait until the nodes are idle again."""
@@ -226,6 +239,11 @@ class Cluster:
                 stderr=out,
                 start_new_session=True,
             )
+
+    def _kill(self, name: str) -> None:
+        daemon = self.daemons.pop(name)
+        daemon.kill()
+        daemon.wait()
 
     def _processes(self) -> Iterator[psutil.Process]:
         """Everything alive that carries the cluster's mark or writes its logs."""

@@ -7,10 +7,8 @@ They take minutes, and two of the events happen in ``test_nano.py`` too, so they
 import os
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,7 +16,6 @@ from slurm_cluster import Cluster
 from slurm_helpers import (
     OPTIONS,
     RUN_SECONDS,
-    STAGE,
     ClusterRun,
     recorded_content,
     run_on,
@@ -27,7 +24,7 @@ from slurm_helpers import (
     wait_until,
 )
 
-from instella.prove.processes import kit, run
+from instella.prove.processes import run
 
 DATA_STAGE = "heldout"
 # Less than Snakemake and the stage hold, and more than a third of that.
@@ -36,37 +33,6 @@ TOO_LITTLE_MB = 150
 pytestmark = pytest.mark.skipif(
     not os.environ.get("INSTELLA_SOAK"), reason="takes minutes: INSTELLA_SOAK=1"
 )
-
-
-@pytest.fixture
-def long(trained: ClusterRun, cluster: Cluster) -> Iterator[tuple[ClusterRun, str]]:
-    """The run with enough steps to be disturbed in, and the content it makes undisturbed."""
-    yield from _variant(trained, cluster, epochs=5)
-
-
-@pytest.fixture
-def longer(trained: ClusterRun, cluster: Cluster) -> Iterator[tuple[ClusterRun, str]]:
-    """The run with steps for longer than SLURM takes to give a node up."""
-    yield from _variant(trained, cluster, epochs=30)
-
-
-@pytest.fixture
-def short(trained: ClusterRun, cluster: Cluster) -> Iterator[tuple[ClusterRun, str]]:
-    """The run with three steps."""
-    yield from _variant(trained, cluster, max_steps=3, schedule={"kind": "constant"})
-
-
-def _variant(run: ClusterRun, cluster: Cluster, **changes: Any) -> Iterator[tuple[ClusterRun, str]]:
-    before = run.recipe_file.read_bytes()
-    run.edit_recipe(lambda recipe: recipe["stages"][STAGE]["training"].update(changes))
-    done = kit(run.folder, "--cores", "2", run.target)
-    assert done.code == 0, done.err
-    content = run.content()
-    run.again()
-    yield run, content
-    run.recipe_file.write_bytes(before)
-    run.set_site()
-    cluster.end_jobs()
 
 
 def test_a_job_whose_time_ends_goes_on_in_the_next(
@@ -113,8 +79,15 @@ def test_torchrun_starts_the_ranks(short: tuple[ClusterRun, str], cluster: Clust
     assert "4 ranks on 2 nodes" in run.said()
 
 
-def _is_rank(words: list[str]) -> bool:
-    return words[:1] == [sys.executable] and words[-1] == "--from-srun"
+def _ranks(run: ClusterRun) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess):
+            words = process.cmdline()
+            is_rank = words[1:4] == ["-m", "instella", "job"] and words[-1] == "--from-srun"
+            if is_rank and words[4].startswith(f"{run.folder}/"):
+                found.append(process)
+    return found
 
 
 def test_a_rank_that_dies_ends_the_attempt(long: tuple[ClusterRun, str], cluster: Cluster) -> None:
@@ -122,7 +95,7 @@ def test_a_rank_that_dies_ends_the_attempt(long: tuple[ClusterRun, str], cluster
     run, content = long
     with started_on(cluster, run, "--retries", "1", run.target) as started:
         wait_for_steps(run, started)
-        ranks = [item for item in psutil.process_iter() if _is_rank(item.cmdline())]
+        ranks = _ranks(run)
         assert len(ranks) == 4
         ranks[-1].kill()
         text = started.wait()

@@ -23,7 +23,7 @@ from instella.artifacts.identity import Toolchain, fingerprints
 from instella.artifacts.places import check_rights, check_shape
 from instella.artifacts.store import Store
 from instella.canonical import json_bytes, sha256_bytes
-from instella.cluster import booking, left_over, waiting
+from instella.cluster import booking
 from instella.cluster.needs import LOCAL
 from instella.cluster.site import read_site
 from instella.containers.images import stage_images
@@ -203,6 +203,9 @@ def require_rights():
 
 def clear_left_over():
     """Ends the jobs of an earlier run of this folder, so that no stage runs twice at once."""
+    # Here, as below: what only a cluster needs costs other runs no time.
+    from instella.cluster import left_over
+
     try:
         left_over.clear(Path.cwd(), lambda line: print(line, file=sys.stderr))
     except KitError as error:
@@ -211,12 +214,12 @@ def clear_left_over():
 
 def watch_jobs():
     """Starts the thread that bounds the waits of a run on a cluster."""
-    if PLACEMENT.launcher == LOCAL:
+    executor = workflow.scheduler._executor
+    if PLACEMENT.launcher == LOCAL or not hasattr(executor, "active_jobs"):
         return
 
-    def active():
-        executor = workflow.scheduler._executor
-        return [job.external_jobid for job in getattr(executor, "active_jobs", ())]
+    from instella.cluster.submitted import Submitted
+    from instella.cluster.waiting import Watch
 
     def say(line):
         print(line, file=sys.stderr)
@@ -227,7 +230,7 @@ def watch_jobs():
 
     # As Ctrl-C ends a run, but that a run in the background of a shell ignores.
     signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    watch = waiting.Watch(active, SITE, say, give_up)
+    watch = Watch(Submitted(executor).numbers, SITE, say, give_up)
     threading.Thread(target=watch.stay, daemon=True).start()
 
 
