@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,6 +35,7 @@ from instella.commands import (
     store,
 )
 from instella.errors import ERROR_PREFIX, KitError
+from instella.terminal import Plain
 
 COMMANDS = (
     run,
@@ -84,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     args = _parser().parse_args(arguments)
     try:
-        return int(args.run(args))
+        with redirect_stdout(Plain(sys.stdout)):
+            return int(args.run(args))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
