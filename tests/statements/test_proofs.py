@@ -4,6 +4,8 @@ import base64
 import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,24 @@ def test_every_file_and_every_line_is_proved(toy: Finished, signer: Signer, tmp_
             path.write_bytes(proof(toy, place, index))
             proved = check(path, signer.public)
             assert (proved.line, proved.index) == (line.decode(), index)
+
+
+def test_an_outsider_checks_it_without_the_kit(
+    toy: Finished, signer: Signer, tmp_path: Path
+) -> None:
+    """As the page tells, in a folder with nothing but key, proof and file."""
+    (tmp_path / "key.pub").write_bytes(signer.public.pem)
+    (tmp_path / "proof").write_bytes(proof(toy, ("evaluate_sft", "scores.json"), 2))
+    shutil.copy(toy.results / "evaluate_sft" / "scores.json", tmp_path)
+    script = Path(__file__).with_name("outsider.py")
+    command = [sys.executable, "-I", str(script), "key.pub", "proof", "scores.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    line = str(check(tmp_path / "proof", signer.public).line)
+    assert (done.returncode, done.stdout) == (0, f"{line}{toy.root}\n"), done.stderr
+    data = (tmp_path / "proof").read_bytes()
+    (tmp_path / "proof").write_bytes(data.replace(b"words", b"wards", 1))
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout == ""
 
 
 def test_one_score_is_proved(toy: Finished, signer: Signer, tmp_path: Path) -> None:
