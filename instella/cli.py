@@ -10,8 +10,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from errno import ENOSPC
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 from instella.artifacts.disk_errors import cure_of
 from instella.commands import (
@@ -34,6 +36,7 @@ from instella.commands import (
     store,
 )
 from instella.errors import ERROR_PREFIX, KitError
+from instella.terminal import Plain
 
 COMMANDS = (
     run,
@@ -84,7 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     args = _parser().parse_args(arguments)
     try:
-        return int(args.run(args))
+        with redirect_stdout(cast(TextIO, Plain(sys.stdout))):
+            return int(args.run(args))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -97,7 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         text = f"{type(error).__name__}: {error}; rerun with --debug for the place"
         if isinstance(error, OSError) and (cure := cure_of(error)) is not None:
-            text = cure if error.filename is None else f"{error.filename}: {cure}"
+            # of a copy that fails for room the second name is the place that has none
+            place = (error.errno == ENOSPC and error.filename2) or error.filename
+            text = cure if place is None else f"{place}: {cure}"
         _print(text, args)
         return 1
 

@@ -17,6 +17,7 @@ from instella.artifacts.store import Store, describe, examine_files, state_of
 from instella.canonical import json_bytes, sha256_bytes
 from instella.errors import Incomplete, VerificationError
 from instella.recipe.graph import Stage
+from instella.terminal import plain
 
 BYTES, VIEW, MANIFEST, STALE = "bytes", "view", "manifest", "stale input"
 LEDGER, RECORD = "ledger", "record"
@@ -49,17 +50,15 @@ class Fault:
 
     def __str__(self) -> str:
         # A foreign file may have any name; shown as it is, it could end the line.
-        stage, file = (_printable(name) for name in (self.stage, self.file))
-        text = f"{stage}: {self.kind}: {file}: expected {self.expected}, found {self.found}"
+        stage, file, expected, found = map(
+            plain, (self.stage, self.file, self.expected, self.found)
+        )
+        text = f"{stage}: {self.kind}: {file}: expected {expected}, found {found}"
         if self.kind == MISSING or not self.dependants:
             return text
         more = len(self.dependants) - SHOWN
         names = ", ".join(self.dependants[:SHOWN]) + (f" and {more} more" if more > 0 else "")
         return f"{text}; read by {names}"
-
-
-def _printable(name: str) -> str:
-    return name if name.isprintable() else ascii(name)
 
 
 def root(results: Path, graph: Mapping[str, Stage]) -> str:

@@ -10,6 +10,7 @@ from instella.artifacts.manifest import Manifest
 from instella.artifacts.store import Store
 from instella.artifacts.values import NOTHING, differing_values
 from instella.recipe.graph import Stage
+from instella.terminal import plain
 
 ABSENT = "nothing"
 
@@ -23,9 +24,10 @@ class Difference:
     now: str
 
     def __str__(self) -> str:
-        kind, _, name = self.field.partition(".")
+        kind, _, name = plain(self.field).partition(".")
+        then, now = plain(self.then), plain(self.now)
         if kind == "settings":
-            return f"setting {name} changed from {self.then} to {self.now}"
+            return f"setting {name} changed from {then} to {now}"
         if kind == "inputs":
             return f"the content of input {name} changed"
         if kind == "code":
@@ -34,7 +36,7 @@ class Difference:
         names = {"lock": "the lock file", "image": "the container image"}
         if kind in names:
             return f"{names[kind]} changed"
-        return f"{self.field} changed from {self.then} to {self.now}"
+        return f"{plain(self.field)} changed from {then} to {now}"
 
 
 def origin_of(stage: Stage) -> str:

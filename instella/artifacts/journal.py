@@ -1,6 +1,5 @@
 """The journal: when, where and how long a stage ran. Volatile facts live only here."""
 
-import json
 import os
 import platform
 import re
@@ -12,7 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from instella.canonical import json_bytes
+from instella.artifacts.store import plain_bytes
+from instella.canonical import json_bytes, parse_json
+from instella.errors import VerificationError
 
 FOLDER = "journal"
 # A stage that has begun and not come to its end: ``<stage>.running`` holds its identity key.
@@ -42,7 +43,9 @@ def running_file(results: Path, stage: str) -> Path:
 
 def running_keys(results: Path) -> dict[str, str]:
     """Stage to identity key of what has begun in a results folder and not come to its end."""
-    return {stage: data.decode("ascii").strip() for stage, data in _read(results, RUNNING)}
+    return {
+        stage: data.decode("ascii", "replace").strip() for stage, data in _read(results, RUNNING)
+    }
 
 
 def last_keys(results: Path) -> dict[str, str]:
@@ -50,19 +53,23 @@ def last_keys(results: Path) -> dict[str, str]:
     found = {}
     for stage, data in _read(results, ".jsonl"):
         for line in reversed(data.splitlines()):
-            with suppress(ValueError, KeyError, TypeError):
-                found[stage] = str(json.loads(line)["identity"])
+            with suppress(VerificationError, KeyError, TypeError):
+                found[stage] = str(parse_json(line, stage)["identity"])
                 break
     return found
 
 
 def _read(results: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
-    """Stage and bytes of each file of a kind; what goes away meanwhile is left out."""
+    """Stage and bytes of each file of a kind; what goes away meanwhile is left out.
+
+    Raises:
+        VerificationError: a pipe or a folder has such a name.
+    """
     with suppress(FileNotFoundError):
         for name in sorted(os.listdir(results / FOLDER)):
             if name.endswith(suffix) and not name.startswith("."):
                 with suppress(FileNotFoundError):
-                    yield name.removesuffix(suffix), (results / FOLDER / name).read_bytes()
+                    yield name.removesuffix(suffix), plain_bytes(results / FOLDER / name)
 
 
 def started_at() -> str:

@@ -6,6 +6,7 @@ Manifests are read as untrusted input. The file is canonical JSON with exactly t
 """
 
 import re
+import stat
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -92,7 +93,10 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         VerificationError: whatever is wrong with it, in one line.
     """
-    if path.stat().st_size > MAX_BYTES:
+    state = path.stat()
+    if not stat.S_ISREG(state.st_mode):
+        raise VerificationError(f"{path}: not a plain file, so not a manifest")
+    if state.st_size > MAX_BYTES:
         raise VerificationError(f"{path}: larger than {MAX_BYTES} bytes, so not a manifest")
     return parse_manifest(path.read_bytes(), str(path))
 

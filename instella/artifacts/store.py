@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from instella.artifacts.locks import hold, hold_if_free, nobody_waits
-from instella.artifacts.manifest import NAME, Entry, Manifest, parse_manifest
+from instella.artifacts.manifest import MAX_BYTES, NAME, Entry, Manifest, read_manifest
 from instella.canonical import flush, json_bytes, parse_json, sha256_bytes, sha256_file
 from instella.errors import VerificationError
 
 READ_ONLY = 0o444
+SHA256 = r"[0-9a-f]{64}"
 # Name of the lock between those who add to a store and those who remove from it.
 REMOVAL = "removal"
 # What a path says that leads nowhere: a folder on it is missing, a file, or a link to itself.
@@ -118,11 +119,12 @@ class Store:
 
     def action(self, key: str) -> Manifest | None:
         """Manifest recorded for an identity key; a damaged record counts as none."""
+        # A key from somebody's journal must not name a file elsewhere.
         path = self.root / "actions" / key
-        if not path.is_file():
+        if not re.fullmatch(SHA256, key) or not path.is_file():
             return None
         try:
-            manifest = parse_manifest(path.read_bytes(), str(path))
+            manifest = read_manifest(path)
         except VerificationError:
             self._set_aside(path)
             return None
@@ -146,15 +148,15 @@ class Store:
         None if the store does not know it, or holds something else under its name: a store of
         somebody else may hold anything, and nothing is lost but the names.
         """
-        if not re.fullmatch(r"[0-9a-f]{64}", code):
+        if not re.fullmatch(SHA256, code):
             return None
         path = self.root / "code" / code
         if path.is_symlink() or not path.is_file():
             return None
-        data = path.read_bytes()
-        if sha256_bytes(data) != code:
-            return None
         try:
+            data = plain_bytes(path)
+            if sha256_bytes(data) != code:
+                return None
             value = parse_json(data, str(path))
         except VerificationError:
             return None
@@ -172,9 +174,12 @@ class Store:
         """Folders of results whose runs used this store and that are there, sorted.
 
         Links are followed. A store that was copied or moved is another one.
+
+        Raises:
+            VerificationError: a note that cannot be read, so nobody knows whose it is.
         """
         here = os.fsencode(self.root.resolve())
-        notes = [path.read_bytes() for path in (self.root / "results").glob("[!.]*")]
+        notes = [plain_bytes(path) for path in (self.root / "results").glob("[!.]*")]
         parted = [note.partition(b"\0") for note in notes]
         folders = {Path(os.fsdecode(folder)) for folder, _, store in parted if store == here}
         return sorted(folder for folder in folders if folder.is_dir())
@@ -269,6 +274,19 @@ def state_of(path: Path) -> os.stat_result | None:
         if error.errno in _ABSENT:
             return None
         raise
+
+
+def plain_bytes(path: Path) -> bytes:
+    """The bytes of a small file that the kit wrote, which a pipe or a folder is not.
+
+    Raises:
+        VerificationError: something else lies there.
+        FileNotFoundError: nothing does.
+    """
+    state = path.stat()
+    if not stat.S_ISREG(state.st_mode) or state.st_size > MAX_BYTES:
+        raise VerificationError(f"{path}: no plain file of at most {MAX_BYTES} bytes; move it away")
+    return path.read_bytes()
 
 
 def examine_file(path: Path, entry: Entry) -> str | None:

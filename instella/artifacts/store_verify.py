@@ -8,6 +8,7 @@ from instella.artifacts.manifest import Entry, Manifest, read_manifest
 from instella.artifacts.stamps import Stamps
 from instella.artifacts.store import Store, examine_files, state_of
 from instella.errors import VerificationError
+from instella.terminal import plain
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Damage:
     readers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        text = f"{ascii(self.path)[1:-1]}: found {self.found}"
+        text = f"{ascii(self.path)[1:-1]}: found {plain(self.found)}"
         text += f"; of {', '.join(self.makers)}" if self.makers else "; of no recorded result"
         return f"{text}; read by {', '.join(self.readers)}" if self.readers else text
 
@@ -67,6 +68,8 @@ def _records(store: Store) -> tuple[dict[str, Manifest], list[Damage]]:
     for path in sorted((store.root / "actions").glob("[!.]*")):
         place = path.relative_to(store.root).as_posix()
         try:
+            if path.is_symlink():
+                raise VerificationError("a link")
             manifest = read_manifest(path)
         except (VerificationError, OSError) as error:
             damage.append(Damage(place, f"no record: {error}"))

@@ -126,6 +126,8 @@ def _placeless(value: Any, places: list[tuple[str, str]]) -> Any:
     if isinstance(value, str):
         for path, word in places:
             value = value.replace(path, word)
+        # A name that is not UTF-8 has no form in JSON; it stands as Python writes it.
+        value = value.encode("utf-8", "backslashreplace").decode("utf-8")
     return value
 
 

@@ -20,11 +20,12 @@ from instella.audit.report import Sampled, document, fault_lines, is_clean, samp
 from instella.audit.sample import coverage, draw, units
 from instella.audit.verify import verify
 from instella.canonical import write_json
-from instella.commands.common import Project, add_parser, load_project
+from instella.commands.common import Project, add_parser, load_project, refuse_output
 from instella.containers.images import image_name
 from instella.errors import BadUse, Incomplete, VerificationError
 from instella.progress import Reporter
 from instella.prove.recorded import Compared, Recorded, comparison, recipe_hash
+from instella.terminal import plain
 from instella.wheels import assert_wheels
 
 
@@ -87,6 +88,7 @@ def run_audit(args: argparse.Namespace) -> int:
             raise BadUse(f"audit: --{name} {value}: give 1 or more")
     if args.seed is not None and args.sample is None:
         raise BadUse("audit: --seed is of a draw: give --sample N as well")
+    refuse_output(args.json)
     project = load_project(args)
     if args.sample is not None:
         _require_own(project)
@@ -118,7 +120,7 @@ def run_audit(args: argparse.Namespace) -> int:
     for line in fault_lines(faults):
         print(line)
     for note in findings.notes:
-        print(f"note: {note}")
+        print(f"note: {plain(note)}")
     if sampled is not None:
         for line in sample_lines(sampled):
             print(line)

@@ -94,6 +94,16 @@ def load_project(args: argparse.Namespace) -> Project:
     return Project(recipe, placement, build_graph(recipe), workspace)
 
 
+def refuse_output(file: Path | None) -> None:
+    """Refuse a file that cannot be written, before anything is computed for it.
+
+    Raises:
+        BadUse: it is a folder, or lies in none.
+    """
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        raise BadUse(f"{file}: a folder, or in a folder that is not there; name a file")
+
+
 def json_line(value: Any) -> str:
     """Canonical JSON to print: one line, without its end."""
     return json_bytes(value).decode("utf-8").rstrip("\n")

@@ -8,7 +8,7 @@ from typing import Any
 from instella.audit.replay import CPU_HOURS
 from instella.audit.runs import Run, open_run
 from instella.canonical import write_json
-from instella.commands.common import add_parser
+from instella.commands.common import add_parser, refuse_output
 from instella.errors import BadUse
 from instella.progress import Reporter
 
@@ -60,6 +60,7 @@ def run_diverge(args: argparse.Namespace) -> int:
 
     if not 0 < args.cpu_hours < MAX_HOURS:
         raise BadUse(f"diverge: --cpu-hours {args.cpu_hours}: give more than 0, in hours")
+    refuse_output(args.json)
     left, right = _open(args)
     chosen = partial(replay_step, report=Reporter("diverge"), cpu_hours=args.cpu_hours)
     replay = None if args.no_replay else chosen
@@ -75,6 +76,7 @@ def run_diff(args: argparse.Namespace) -> int:
     """Print what differs, section by section. Always 0, unless the runs cannot be read."""
     from instella.audit import difference as sides
 
+    refuse_output(args.json)
     left, right = _open(args)
     found = sides.difference(left, right)
     if args.json is not None:

@@ -25,6 +25,7 @@ from instella.statements.keys import (
     signer_of,
 )
 from instella.statements.predicates import SCORES
+from instella.terminal import plain
 
 
 def run_key(args: argparse.Namespace) -> int:
@@ -61,7 +62,7 @@ def run_sign(args: argparse.Namespace) -> int:
     refused = [item for item in found if not item.word.is_name]
     for item in found:
         if item.word.is_name:
-            print(f"note: {item}", file=sys.stderr)
+            print(f"note: {plain(str(item))}", file=sys.stderr)
     if refused:
         raise VerificationError(
             f"{run.results}: nothing is signed: {len(refused)} places hold what must not be "
@@ -81,7 +82,7 @@ def run_verify(args: argparse.Namespace) -> int:
         raise Incomplete(f"{run.folder}: no statements; instella statement sign makes them")
     refused = folder.refusals(run, key)
     for name, text in refused:
-        print(f"{name}: refused: {text}", file=sys.stderr)
+        print(f"{plain(name)}: refused: {plain(text)}", file=sys.stderr)
     if refused:
         return VerificationError.exit_code
     print(f"verified: {len(folder.present(run.folder))} statements, root {run.root}")
@@ -136,7 +137,7 @@ def run_scan(args: argparse.Namespace) -> int:
     words = search.words_of(run, Path(project.placement.recipe), os.environ, _names())
     found = search.search(run, words, search.stated(run.folder), args.others)
     for item in found:
-        print(item)
+        print(plain(str(item)))
     secrets = sum(word.is_secret for word in words)
     print(
         f"{'found' if found else 'clean'}: {len(found)} places; looked for {secrets} secrets and "

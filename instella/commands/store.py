@@ -15,6 +15,7 @@ from instella.commands import store_remote
 from instella.commands.common import Project, add_parser, load_project
 from instella.errors import BadUse, VerificationError
 from instella.recipe.reader import read_placement
+from instella.terminal import plain
 
 HOUR = 3600.0
 
@@ -89,7 +90,8 @@ def run_gc(args: argparse.Namespace) -> int:
     )
     if args.dry_run:
         for item in gone:
-            print(f"{item.kind}: {item.path.relative_to(store.root)}: {item.size} bytes")
+            place = plain(str(item.path.relative_to(store.root)))
+            print(f"{item.kind}: {place}: {item.size} bytes")
     print("would remove" if args.dry_run else "removed", _summary(gone))
     return 0
 

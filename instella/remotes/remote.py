@@ -80,7 +80,9 @@ def open_remote(url: str) -> Remote:
         BadUse: the URL has another form.
     """
     if not url.isprintable() or " " in url:
-        raise BadUse(f"the URL holds a blank or an unprintable character; give {KINDS}")
+        raise BadUse(
+            f"the URL holds a blank, which is %20 there, or an unprintable character; give {KINDS}"
+        )
     try:
         parts = urlsplit(url)
         has_port = parts.port is not None

@@ -125,9 +125,9 @@ def check(path: Path, key: PublicKey) -> Proved:
     if not isinstance(value, dict) or set(value) != _KEYS or value["format"] != FORMAT:
         raise VerificationError(f"{where}: not a proof of the form {FORMAT}")
     stated = _run_predicate(open_envelope(value["statement"], where, key), where)
-    if json_bytes(value) != data:
-        raise VerificationError(f"{where}: not in canonical form")
     try:
+        if json_bytes(value) != data:
+            raise ValueError("not in canonical form")
         return _checked(value, stated, where)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise VerificationError(f"{where}: not a proof: {type(error).__name__}: {error}") from None
@@ -167,6 +167,9 @@ def _checked(value: dict[str, Any], stated: dict[str, Any], where: str) -> Prove
 def _root(leaf: bytes, place: dict[str, Any], size: int) -> str:
     if set(place) != {"index", "siblings"} or type(place["index"]) is not int:
         raise ValueError("a path needs exactly index and siblings")
+    # A tree deeper than the longest path has no such leaf.
+    if not 0 <= place["index"] < 1 << MAX_PATH:
+        raise ValueError("the index is of no leaf")
     siblings = [bytes.fromhex(text) for text in place["siblings"]]
     # Hex has several texts for the same bytes; only one is taken.
     if any(item.hex() != text for item, text in zip(siblings, place["siblings"], strict=True)):

@@ -71,7 +71,7 @@ def search(
         others: further files, and folders with all files below them.
 
     Raises:
-        BadUse: one of the others does not exist.
+        BadUse: one of the others does not exist, or is a pipe or device.
     """
     words = list(words)
     found = [Found(name, word) for name, data in payloads.items() for word in _in(data, words)]
@@ -102,6 +102,8 @@ def _below(others: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     for other in others:
         if not other.exists():
             raise BadUse(f"{other}: there is no such file or folder to look through")
+        if not other.is_dir() and not other.is_file():
+            raise BadUse(f"{other}: neither a file nor a folder, so it cannot be looked through")
         files = sorted(other.rglob("*")) if other.is_dir() else [other]
         yield from ((str(path), path) for path in files if path.is_file())
 

@@ -1,5 +1,6 @@
 """Removal of what nothing reaches, also while others run."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -204,3 +205,47 @@ def test_removal_in_a_loop_while_others_run(tmp_path: Path) -> None:
     assert reached.objects <= present
     assert all(store.action(key) is not None for key in reached.records)
     assert verify(store)[0] == []
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", journal.RUNNING])
+def test_a_journal_names_no_file_elsewhere(tmp_path: Path, suffix: str) -> None:
+    """A key that leads out of the store: somebody's file is neither read nor moved."""
+    project = Project(tmp_path / "project")
+    project.run_all()
+    victim = tmp_path / "victim"
+    victim.write_text("somebody's")
+    key = os.path.relpath(victim, project.store.root / "actions")
+    place = project.results / journal.FOLDER / f"total{suffix}"
+    place.write_text(f'{{"identity":"{key}"}}\n' if suffix == ".jsonl" else key)
+    (project.results / "total" / "manifest.json").unlink()
+    gc(project, dry=True)
+    gc(project)
+    assert victim.read_text() == "somebody's"
+    assert not list((project.store.root / "quarantine").glob("*"))
+
+
+PIPES = ("results/toy/journal/total.running", "results/toy/total/manifest.json", "store/results/a")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", PIPES)
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    project = Project(tmp_path)
+    project.run_all()
+    path = project.folder / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(VerificationError, match="plain file"):
+        project.store.users()
+        gc(project)
+    assert sorted(tmp_path.rglob("*")) == before, "nothing is removed"
+
+
+def test_a_garbled_journal_stops_nothing(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.run_all()
+    folder = project.results / journal.FOLDER
+    (folder / "total.jsonl").write_bytes(b"[" * 100_000 + b"\n" + b"9" * 5000 + b"\n\xff\n")
+    (folder / "words.running").write_bytes(b"\xff/../\n")
+    assert gc(project) == []

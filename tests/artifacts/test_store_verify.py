@@ -75,13 +75,19 @@ def test_what_no_result_names(project: Project) -> None:
 
 
 def test_bad_records(project: Project) -> None:
-    first, second, *_ = sorted((project.store.root / "actions").iterdir())
+    first, second, third, fourth = sorted((project.store.root / "actions").iterdir())
     first.write_bytes(second.read_bytes())
     second.write_text("{")
+    third.unlink()
+    os.mkfifo(third)
+    fourth.rename(project.folder / "record")
+    fourth.symlink_to(project.folder / "record")
     damage, _ = verify(project.store)
-    assert [item.path for item in damage[:2]] == [
-        f"actions/{path.name}" for path in (first, second)
+    assert [item.path for item in damage[:4]] == [
+        f"actions/{path.name}" for path in (first, second, third, fourth)
     ]
+    assert damage[2].found.endswith("not a plain file, so not a manifest")
+    assert damage[3].found == "no record: a link"
     assert damage[0].found == "the record of another identity"
     assert damage[1].found.startswith("no record: ")
     assert second.exists(), "nothing is set aside"

@@ -1,6 +1,7 @@
 """The commands as a user calls them, on one real stage of a real recipe."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,33 @@ def test_a_chain_rewritten_whole_is_found_by_computing_it_again(
     assert str(tmp_path) not in report.read_text()
     assert "source_sums: re-execution: rows.jsonl: expected sha256 " in done.stdout
     assert "; read by heldout, " in done.stdout
+
+
+def test_names_that_are_no_text(places: list[object], tmp_path: Path) -> None:
+    """Not UTF-8, with a line end, steering the terminal: each is named, here and in JSON."""
+    folder = Path(str(places[3])) / "nano" / "source_sums"
+    names = [b"\xff\xfe", b"a\nclean: 46 stages", b"\x1b[2J", "\u202e\x9b".encode()]
+    paths = [Path(os.fsdecode(os.fsencode(folder) + b"/" + name)) for name in names]
+    report = tmp_path / "report.json"
+    for path in paths:
+        path.write_bytes(b"1")
+    try:
+        done = instella("audit", *places, "--json", report)
+    finally:
+        for path in paths:
+            path.unlink()
+    assert done.returncode == 1 and done.stderr == ""
+    assert all(line.isprintable() for line in done.stdout.split("\n"))
+    views = [item for item in json.loads(report.read_bytes())["faults"] if item["kind"] == "view"]
+    assert len(views) == done.stdout.count("source_sums: view: '") == 4
+
+
+def test_a_report_that_cannot_be_written_is_told_first(
+    places: list[object], tmp_path: Path
+) -> None:
+    for place in (tmp_path, tmp_path / "absent" / "report.json"):
+        done = instella("audit", *places, "--json", place)
+        assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("option", [("--sample", 0), ("--jobs", -1), ("--seed", 7)])

@@ -17,6 +17,7 @@ from instella.artifacts.code import CodeIndex
 from instella.artifacts.identity import PACKAGE_FOLDER, Toolchain, lock_hash
 from instella.artifacts.manifest import Entry
 from instella.artifacts.store import Store
+from instella.audit.journals import computed_seconds
 from instella.audit.rehash import Rehash
 from instella.audit.report import fault_lines
 from instella.audit.tree import tree_notes
@@ -101,6 +102,31 @@ def test_a_crash_cut_line_of_a_journal_is_no_fault(target: Target) -> None:
     line = journal.read_bytes()
     journal.write_bytes(line[:50] + b"\n" + line)
     assert target.audit() == []
+
+
+ODD_VALUES: dict[str, dict[str, object]] = {
+    "huge": {"seconds": 10**4000},
+    "below zero": {"seconds": -1.0},
+    "more than a life": {"seconds": 1e300},
+    "ranks": {"ranks": 10**4000},
+}
+
+
+@pytest.mark.parametrize("values", ODD_VALUES.values(), ids=ODD_VALUES)
+def test_a_number_of_a_journal_that_nothing_takes(
+    target: Target, values: dict[str, object]
+) -> None:
+    journal = target.results / "journal" / "train.jsonl"
+    journal.write_bytes(json_bytes(json.loads(journal.read_bytes()) | values))
+    assert {fault.file for fault in target.audit()} == {"journal/train.jsonl"}
+    manifests = {"train": target.manifest("train")}
+    assert computed_seconds(target.results, manifests) == {"train": 0.0}
+
+
+def test_half_a_character_in_a_journal(target: Target) -> None:
+    journal = target.results / "journal" / "train.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b'{"', b'{"\\ud800":1,"', 1))
+    assert {fault.file for fault in target.audit()} == {"journal/train.jsonl"}
 
 
 def test_wheels_that_are_not_the_locks(target: Target) -> None:

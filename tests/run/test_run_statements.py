@@ -10,6 +10,7 @@ from instella.artifacts.journal import FOLDER as JOURNAL
 from instella.artifacts.journal import host_facts
 from instella.artifacts.places import BENCHMARKS, LOGS
 from instella.prove.processes import Finished, instella
+from instella.statements.search import stated
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -116,6 +117,14 @@ def test_no_secret_is_in_what_a_run_publishes(nano_copy: Run, tmp_path: Path) ->
         if private.isdisjoint(path.parents):
             assert folder not in data and b"/copy of nano" not in data, path
             assert len(host) < 8 or host.encode() not in data, path
+    statements = stated(run.results / "statements")
+    assert len(statements) > len(run.manifests())
+    # home and machine may be common words; the scan below looks for them, where they are none
+    traces = (*TOKENS, PLANTED["USER"], str(run.folder), "/copy of nano")
+    for name, data in statements.items():
+        # with the payload, which stands in base64 in the file
+        assert b'"_type"' in data, name
+        assert not [word for word in traces if word.encode() in data], name
     assert statement(run, "scan", report, exports).out.startswith("clean: 0 places; looked for ")
 
     (run.results / "table.md").write_text(f"as {PLANTED['HF_TOKEN']} says")

@@ -4,6 +4,8 @@ import base64
 import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,24 @@ def test_every_file_and_every_line_is_proved(toy: Finished, signer: Signer, tmp_
             assert (proved.line, proved.index) == (line.decode(), index)
 
 
+def test_an_outsider_checks_it_without_the_kit(
+    toy: Finished, signer: Signer, tmp_path: Path
+) -> None:
+    """As the page tells, in a folder with nothing but key, proof and file."""
+    (tmp_path / "key.pub").write_bytes(signer.public.pem)
+    (tmp_path / "proof").write_bytes(proof(toy, ("evaluate_sft", "scores.json"), 2))
+    shutil.copy(toy.results / "evaluate_sft" / "scores.json", tmp_path)
+    script = Path(__file__).with_name("outsider.py")
+    command = [sys.executable, "-I", str(script), "key.pub", "proof", "scores.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    line = str(check(tmp_path / "proof", signer.public).line)
+    assert (done.returncode, done.stdout) == (0, f"{line}{toy.root}\n"), done.stderr
+    data = (tmp_path / "proof").read_bytes()
+    (tmp_path / "proof").write_bytes(data.replace(b"words", b"wards", 1))
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout == ""
+
+
 def test_one_score_is_proved(toy: Finished, signer: Signer, tmp_path: Path) -> None:
     manifest = toy.manifests["evaluate_sft"]
     index = score_index(toy.store, manifest, "words", "loss")
@@ -92,7 +112,7 @@ def test_one_score_is_proved(toy: Finished, signer: Signer, tmp_path: Path) -> N
 
 
 def _mutated(data: bytes, signer: Signer, chance: random.Random) -> bytes:
-    way = chance.randrange(7)
+    way = chance.randrange(9)
     value: dict[str, Any] = json.loads(data)
     if way == 0:
         place = chance.randrange(len(data))
@@ -107,6 +127,11 @@ def _mutated(data: bytes, signer: Signer, chance: random.Random) -> bytes:
         value["file"]["sha256"] = "0" * 64
     elif way == 5:
         value["path"]["siblings"].append("0" * 64)
+    elif way == 6:
+        value["line"]["index"] = 10 ** chance.randrange(20, 4000)
+    elif way == 7:
+        value["line"]["text"] = "\ud800"
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode() + b"\n"
     else:
         stated = json.loads(base64.b64decode(value["statement"]["payload"]))
         stated["predicateType"] = "https://slsa.dev/provenance/v1"
@@ -123,7 +148,7 @@ def test_no_mutated_proof_is_taken(toy: Finished, signer: Signer, tmp_path: Path
         path.write_bytes(_mutated(data, signer, chance))
         with pytest.raises(VerificationError) as caught:
             check(path, signer.public)
-        assert str(caught.value).isprintable()
+        assert str(caught.value).isprintable() and len(str(caught.value)) < 1000
 
 
 def test_a_damaged_file_is_not_proved(copy: Finished) -> None:

@@ -1,5 +1,6 @@
 """Secrets and traces of the machine: what is looked for, and where it is found."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -106,3 +107,6 @@ def test_a_word_over_the_edge_of_two_blocks(tmp_path: Path) -> None:
 def test_what_is_not_there_cannot_be_looked_through(toy: Finished, tmp_path: Path) -> None:
     with pytest.raises(BadUse, match="there is no such file"):
         search(toy, [], {}, [tmp_path / "absent"])
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadUse, match="neither a file nor a folder"):
+        search(toy, [], {}, [tmp_path / "pipe"])

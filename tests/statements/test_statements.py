@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,12 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 from instella.artifacts.check import root
 from instella.canonical import json_bytes, sha256_file
 from instella.errors import BadUse
-from instella.statements import folder, keys
+from instella.prove.copies import PROJECT
+from instella.statements import folder, keys, predicates
 from instella.statements.envelope import bundle, envelope, pae
 from instella.statements.folder import MODEL_SUFFIX, RUN_FILE, Finished
 from instella.statements.keys import Signer, local_signer, make_key
+from instella.statements.predicates import IMPORT_BUILD, STAGE_BUILD
 
 from .conftest import make_run, toy_graph
 
@@ -57,6 +60,16 @@ def test_what_is_stated(toy: Finished) -> None:
         "code": identity["code"],
         "lock": identity["lock"],
     }
+
+
+def test_names_are_uris_that_the_page_explains(toy: Finished) -> None:
+    page = (PROJECT / "docs" / "statements.md").read_text(encoding="utf-8")
+    form = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~!$&'()*+,;=:@/%-]+")  # RFC 3986
+    for name in (predicates.RUN, STAGE_BUILD, IMPORT_BUILD, predicates.BUILDER):
+        assert form.fullmatch(name) and f"| `{name}` |" in page, name
+    made = payload_of(toy.folder / "provenance" / "sft.intoto.jsonl")["predicate"]
+    assert made["buildDefinition"]["buildType"] == STAGE_BUILD
+    assert made["runDetails"]["builder"]["id"] == predicates.BUILDER
 
 
 def test_test_results(toy: Finished) -> None:
