@@ -23,7 +23,7 @@ from instella.errors import VerificationError
 from instella.network.product import PORTABLE
 from instella.recipe import settings
 from instella.rollout.generate import Parts, generate
-from instella.rollout.health import entropies
+from instella.rollout.health import Entropies, heard_at
 from instella.training.projection import needed_columns, network_logprobs
 from instella.training.reduction import Group
 
@@ -185,10 +185,11 @@ def episode_entropies(
     """As ``episode_logprobs``, and from the same passes the entropy of what a token came from.
 
     Returns:
-        log-probabilities and entropies in nats, each float32 [R, W - 1].
+        log-probabilities and entropies in nats, each float32 [R, W - 1]; entropies are zero
+        but for the response's tokens.
     """
-    with entropies(network.lm_head) as found:
-        logprobs, entropy = _scores(group, network, episodes, micro_batches, found)
+    with heard_at(network.lm_head) as heard:
+        logprobs, entropy = _scores(group, network, episodes, micro_batches, heard)
     return logprobs, entropy
 
 
@@ -197,20 +198,20 @@ def _scores(
     network: Any,
     episodes: Episodes,
     micro_batches: Sequence[np.ndarray],
-    heard: list[Tensor] | None = None,
+    heard: Entropies | None = None,
 ) -> list[Tensor]:
-    """Log-probabilities, and with them what is ``heard`` of each pass, as tables [R, W - 1]."""
+    """Log-probabilities, and the entropies that are heard with them, as tables [R, W - 1]."""
     shape = (episodes.ids.shape[0], episodes.ids.shape[1] - 1)
     tables = [torch.zeros(shape) for _ in range(1 if heard is None else 2)]
     with torch.no_grad():
         for rows in (micro_batches[number] for number in _share(group, len(micro_batches))):
             columns = needed_columns(episodes.mask[rows].numpy())
+            if heard is not None:
+                heard.expect(episodes.mask[rows, 1:columns])
             scores = network_logprobs(network, episodes.ids[rows, :columns])
             tables[0][rows, : columns - 1] = scores
             if heard is not None:
-                # The head may run over parts of the columns, one after another.
-                tables[1][rows, : columns - 1] = torch.cat(heard, dim=1)
-                heard.clear()
+                tables[1][rows, : columns - 1] = heard.table
     group.add_roots_(tables, group.ranks)
     # A sum turns -0.0 into 0.0; a single rank adds nothing and so must be told to.
     return [table.add_(0.0) for table in tables]

@@ -49,19 +49,35 @@ class Log:
             file.write(json_bytes(told))
 
 
-@contextmanager
-def entropies(head: torch.nn.Module) -> Iterator[list[Tensor]]:
-    """Collects the entropy, in nats, of every distribution that a head gives: float32 [B, N].
+class Entropies:
+    """Entropy, in nats, of the distributions that a head gives; the logits stay as they are.
 
-    One tensor for each call, in the order of the calls; the logits stay as they are.
+    Attributes:
+        table: float32 [B, N] of the last ``expect``, zero where the mask was false.
     """
-    found: list[Tensor] = []
 
-    def note(module: torch.nn.Module, inputs: Any, logits: Tensor) -> None:
-        logprobs = torch.log_softmax(logits.detach().float(), dim=-1)
-        found.append(-(logprobs.exp() * logprobs).sum(dim=-1))
+    def __init__(self) -> None:
+        self.expect(torch.zeros(0, 0, dtype=torch.bool))
 
-    handle = head.register_forward_hook(note)
+    def expect(self, mask: Tensor) -> None:
+        """The next pass is of rows [B, N]; wanted where the mask is true, since each costs."""
+        self._mask, self._column = mask, 0
+        self.table = torch.zeros(mask.shape)
+
+    def note(self, module: torch.nn.Module, inputs: Any, logits: Tensor) -> None:
+        """A hook of the head, which may run over parts of the columns, one after another."""
+        columns = slice(self._column, self._column + logits.shape[1])
+        wanted = self._mask[:, columns]
+        logprobs = torch.log_softmax(logits.detach()[wanted].float(), dim=-1)
+        self.table[:, columns][wanted] = -(logprobs.exp() * logprobs).sum(dim=-1)
+        self._column = columns.stop
+
+
+@contextmanager
+def heard_at(head: torch.nn.Module) -> Iterator[Entropies]:
+    """Listens to a head."""
+    found = Entropies()
+    handle = head.register_forward_hook(found.note)
     try:
         yield found
     finally:

@@ -68,6 +68,16 @@ def test_greedy_tokens_are_equal_before_and_after_new_weights(
 
 
 @soak
+def test_an_engine_in_a_process_of_its_own_knows_the_model(
+    python: Path, start: Path, tmp_path: Path
+) -> None:
+    """As in production, where vLLM's processes learn of it by the plugin in PYTHONPATH."""
+    folder = checkpoint(tmp_path / "one", HEADS_OF_80, 1, start)
+    question = Question([folder], [[3, 4, 5], [9, 8]], 16, 0)
+    assert ask(replace(question, own_process=True), python) == ask(question, python)
+
+
+@soak
 def test_weights_of_another_network_are_refused(python: Path, start: Path, tmp_path: Path) -> None:
     one = checkpoint(tmp_path / "one", HEADS_OF_80, 1, start)
     two = checkpoint(tmp_path / "two", replace(HEADS_OF_80, intermediate_size=112), 2, start)

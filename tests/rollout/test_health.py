@@ -15,6 +15,7 @@ from instella.recipe.settings import Health
 from instella.rollout.episodes import Episodes, episode_entropies, episode_logprobs
 from instella.rollout.generate import generate
 from instella.rollout.health import Log, check_health, rollout_figures
+from instella.training import projection
 from instella.training.reduction import ALONE
 
 NUMERICS = "portable-x86"
@@ -60,7 +61,7 @@ def test_the_log_goes_on_where_the_stage_does(tmp_path):
                      {"step": 3, "entropy": 9.0}]  # fmt: skip
 
 
-def test_entropy_and_difference_are_those_of_the_network():
+def test_entropy_and_difference_are_those_of_the_network(monkeypatch):
     """Against the definition, from logits computed apart; rows as the sampler gave them."""
     model, asked = network(NUMERICS), prompts(2)
     answers = generate(model, asked, **options(samples=2), stream=[["a"], ["b"]])
@@ -82,6 +83,10 @@ def test_entropy_and_difference_are_those_of_the_network():
     probabilities = torch.softmax(logits, -1)
     wanted = -(probabilities * probabilities.log()).sum(-1)[mask[:, 1:]]
     assert torch.allclose(entropy[mask[:, 1:]].double(), wanted, atol=1e-5)
+    assert not entropy[~mask[:, 1:]].any()
+    # A head that runs over parts of the columns is heard alike.
+    monkeypatch.setattr(projection, "LOGITS_AT_ONCE", 1 << 10)
+    assert torch.allclose(episode_entropies(ALONE, model, episodes, parts)[1], entropy, atol=1e-6)
     rewards = np.array([[1.0, 0.0], [0.0, 0.0]])
     found = rollout_figures(mask, old, sampled, entropy, rewards)
     assert found["entropy"] == pytest.approx(float(wanted.mean()), abs=1e-5)

@@ -23,6 +23,7 @@ from instella.engines.verl.exported import ACTOR, COPY
 from instella.engines.verl.launch import ROOT, environment
 from instella.engines.verl.options import Options
 from instella.engines.verl.words import as_words
+from instella.engines.vllm.registration import python_path
 from instella.errors import BadUse, KitError, VerificationError
 from instella.recipe.settings import Recipe
 
@@ -100,7 +101,7 @@ class Rehearsal:
             # Ray writes a token of its own there.
             "HOME": ray,
             **environment(options, place, ROOT),
-            "PYTHONPATH": ":".join(map(str, (ROOT, *self.paths))),
+            "PYTHONPATH": ":".join((python_path(ROOT), *map(str, self.paths))),
             "VERL_PLATFORM": "cpu",
             "VERL_USE_EXTERNAL_MODULES": ",".join((*MODULES, *self.modules)),
             "OMP_NUM_THREADS": "1",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from instella.engines.vllm.registration import python_path
 from instella.errors import BadUse, KitError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,12 +34,15 @@ class Question:
         prompts: token ids of each.
         max_new_tokens: longest answer, end of text included.
         end: id that ends an answer.
+        own_process: the engine runs in a process of its own, as it does in production, instead
+            of the one that asks; it then takes a minute longer to start.
     """
 
     folders: Sequence[Path]
     prompts: Sequence[Sequence[int]]
     max_new_tokens: int
     end: int
+    own_process: bool = False
 
 
 def ask(question: Question, python: Path = PYTHON) -> list[list[Answer]]:
@@ -59,23 +63,30 @@ def ask(question: Question, python: Path = PYTHON) -> list[list[Answer]]:
         "length": longest + question.max_new_tokens,
     }
     with tempfile.TemporaryDirectory(prefix="vllm-home-") as home:
-        found = _answered(python, request, home)
+        found = _answered(python, request, _environment(home, question.own_process))
     return [[Answer(tuple(a["ids"]), tuple(a["logprobs"])) for a in row] for row in found]
 
 
-def _answered(python: Path, request: dict[str, Any], home: str) -> Any:
-    # A small environment, and a home of its own: vLLM writes its cache and its settings there.
-    environment = {
+def _environment(home: str, own_process: bool) -> dict[str, str]:
+    """Small, with a home of its own: vLLM writes its cache and its settings there."""
+    return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": home,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": python_path(ROOT),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "TOKENIZERS_PARALLELISM": "false",
+        # GiB for keys and values.
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(own_process)),
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
+
+
+def _answered(python: Path, request: dict[str, Any], environment: dict[str, str]) -> Any:
     words = [str(python), "-P", "-m", "instella.engines.vllm.inside"]
     try:
         done = subprocess.run(

@@ -7,25 +7,17 @@ prompt greedy ``ids`` and their ``logprobs``.
 """
 
 import json
-import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-# In this process: no server to start, and the model is known. vLLM reads both when imported.
-os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-
 
 def generate(request: dict[str, Any]) -> list[list[dict[str, Any]]]:
     """Greedy answers of each checkpoint to all prompts."""
     from vllm import LLM, SamplingParams, TokensPrompt
 
-    from instella.engines.vllm import model
-
-    model.register()
     chosen = SamplingParams(
         temperature=0.0, max_tokens=request["max_new_tokens"], logprobs=0,
         stop_token_ids=[request["end"]], ignore_eos=True, detokenize=False,

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig
 from vllm.config import VllmConfig
 from vllm.distributed import get_pp_group, get_tensor_model_parallel_world_size
 from vllm.model_executor.layers.attention import Attention
@@ -23,12 +22,9 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 from vllm.model_executor.models.utils import AutoWeightsLoader, maybe_prefix
 from vllm.sequence import IntermediateTensors
 
-from instella.model.configuration import InstellaConfig
 from instella.network.network import RMSNorm, Rope
 from instella.network.rope import rope_table, rotate
 from instella.recipe.settings import Model
-
-NAME = "InstellaForCausalLM"
 
 
 class InstellaAttention(nn.Module):
@@ -130,7 +126,9 @@ class InstellaForCausalLM(nn.Module):
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__()
         if get_tensor_model_parallel_world_size() > 1 or get_pp_group().world_size > 1:
-            raise ValueError("Instella runs on one device a server: set tensor_parallel to 1")
+            raise ValueError(
+                "Instella runs on one device a server: leave tensor_parallel_size at 1"
+            )
         settings = vllm_config.model_config.hf_config.settings()
         self.model = InstellaDecoder(settings, vllm_config, maybe_prefix(prefix, "model"))
         self.lm_head = ParallelLMHead(
@@ -170,11 +168,3 @@ class InstellaForCausalLM(nn.Module):
 
 def _linear(into: int, out: int, prefix: str) -> Any:
     return ReplicatedLinear(into, out, bias=False, return_bias=False, prefix=prefix)
-
-
-def register() -> None:
-    """Tell transformers of the configuration and vLLM of the model."""
-    from vllm import ModelRegistry
-
-    AutoConfig.register(InstellaConfig.model_type, InstellaConfig, exist_ok=True)
-    ModelRegistry.register_model(NAME, f"{__name__}:{NAME}")
