@@ -34,8 +34,9 @@ FAULTS = Path(__file__).with_name("faults")
 REWARD = "reward.custom_reward_function.path"
 # Three steps make an epoch of the small stage, so step 4 begins another.
 STEPS, EDGE = 4, 3
-# Bounds of a busy machine; each run takes one to three minutes.
-SECONDS = 1500
+# Bounds of a busy machine; a run takes one to ten minutes.
+SECONDS = 1800
+pytestmark = pytest.mark.timeout(2 * SECONDS)
 soak = pytest.mark.skipif(not SOAK, reason="starts Ray; INSTELLA_SOAK=1 runs it (docs/engines.md)")
 
 

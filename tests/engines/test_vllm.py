@@ -20,6 +20,7 @@ from instella.network.network import Instella
 from instella.recipe.settings import Model
 
 HEADS_OF_80 = replace(MODEL, hidden_size=160, intermediate_size=96)
+pytestmark = pytest.mark.timeout(2 * SETUP_SECONDS)
 soak = pytest.mark.skipif(not SOAK, reason="2.7 GB; INSTELLA_SOAK=1 runs it (docs/engines.md)")
 
 

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_runs import HOSTILE, HOSTILE_FILE, NANO, STEPS, hostile_recipe, write_run
+from report_runs import HOSTILE, HOSTILE_FILE, NANO, hostile_recipe, write_health, write_run
 
 from instella.artifacts import journal
-from instella.artifacts.identity import identity_key
-from instella.artifacts.manifest import NAME, Entry, Manifest, read_manifest
-from instella.artifacts.notes import HEALTH
+from instella.artifacts.manifest import Entry, Manifest
 from instella.canonical import json_bytes, sha256_bytes
 from instella.cli import main
 from instella.errors import VerificationError
@@ -98,12 +96,7 @@ def test_what_grpo_logs_beside_its_artifacts_is_of_the_execution(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = single(capsys, run)
-    results = run / "results" / "nano"
-    key = identity_key(read_manifest(results / "grpo2" / NAME).identity)
-    notes = journal.notes_folder(results, key)
-    notes.mkdir(parents=True)
-    rows = [{"step": step, "entropy": 1.5 / step, "timed_out": 0} for step in range(1, STEPS + 1)]
-    (notes / HEALTH).write_bytes(b"".join(map(json_bytes, rows)))
+    notes = write_health(run / "results" / "nano", "grpo2")
     found = single(capsys, run)
     page = Page(found)
     volatile = next(text for text in page.scripts if text.startswith('{"computed'))
@@ -115,7 +108,7 @@ def test_what_grpo_logs_beside_its_artifacts_is_of_the_execution(
     boxes = [a["data-panel"] for tag, a in page.elements if (a.get("class") or "") == "chart"]
     assert boxes == [str(number) for number in range(len(main["panels"]) + 2)]
     assert content_hash(found) == content_hash(before)
-    (notes / HEALTH).write_bytes(b"no JSON")
+    notes.write_bytes(b"no JSON")
     assert single(capsys, run) == before
 
 
