@@ -1,4 +1,4 @@
-"""A reward that fails on one row of the second step."""
+"""A reward that fails on all answers to one prompt of the second step."""
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
