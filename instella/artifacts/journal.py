@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from instella.artifacts import notes
 from instella.artifacts.store import plain_bytes
 from instella.canonical import json_bytes, parse_json
 from instella.errors import VerificationError
@@ -39,6 +40,11 @@ def append(results: Path, stage: str, entry: Mapping[str, Any]) -> None:
 def running_file(results: Path, stage: str) -> Path:
     """The file that tells which identity a stage of a results folder works on, or did."""
     return results / FOLDER / f"{stage}{RUNNING}"
+
+
+def notes_folder(results: Path, key: str) -> Path:
+    """Where lies in a results folder what an execution of an identity told beside its artifact."""
+    return results / FOLDER / notes.FOLDER / key
 
 
 def running_keys(results: Path) -> dict[str, str]:

@@ -17,6 +17,7 @@ from instella.artifacts.identity import Toolchain, identity, identity_key
 from instella.artifacts.inputs import Inputs
 from instella.artifacts.job import Job
 from instella.artifacts.manifest import Entry, Manifest, check_paths, ledger_paths
+from instella.artifacts.notes import keep_notes
 from instella.artifacts.stamps import Stamps
 from instella.artifacts.store import plain_files
 from instella.artifacts.workspace import Workspace
@@ -223,6 +224,8 @@ class _Execution:
                 self._keep_code()
                 self.store.record(self.key, manifest)
         finally:
+            target = journal.notes_folder(self.workspace.results, self.key)
+            keep_notes(self.work / "scratch", target)
             _remove(inputs)
             _remove(output)
         return manifest

@@ -1,7 +1,8 @@
-"""``instella engines render|check|export STAGE``: GRPO by verl."""
+"""``instella engines render|check|rehearse|export STAGE``: GRPO by verl; ``agree``: vLLM."""
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from instella.engines.verl.configuration import TRAIN, VALIDATION, Place, policy
 from instella.engines.verl.launch import render
 from instella.engines.verl.options import read_options
 from instella.errors import BadUse
+
+MOST = 100_000
 
 
 def register(subparsers: Any) -> None:
@@ -32,15 +35,38 @@ def register(subparsers: Any) -> None:
         help="global_step_N of a run of your own; it holds pickles, which can run code",
     )  # fmt: skip
     exported.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="new folder")
+    rehearsed = _action(
+        actions, "rehearse", "run a few steps of a stage by verl on CPUs", run_rehearse
+    )
+    rehearsed.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="new folder for all it makes"
+    )
+    rehearsed.add_argument("--steps", type=_count, default=2, metavar="N", help="steps to make (2)")
+    agreeing = add_parser(actions, "agree", "compare vLLM's greedy answers with the kit's")
+    agreeing.add_argument("stage", metavar="STAGE", help="a checkpoint of the recipe")
+    agreeing.add_argument(
+        "--prompts", type=_count, default=64, metavar="N", help="held-out problems to ask (64)"
+    )
+    agreeing.add_argument(
+        "--python", type=Path, metavar="FILE",
+        help="Python of vLLM's environment (.venvs/vllm/bin/python)",
+    )  # fmt: skip
+    agreeing.set_defaults(run=run_agree)
     for action in (made, checked):
         action.add_argument(
             "--options", type=Path, metavar="FILE", help="how verl uses the machines (YAML)"
         )
-    for action in (checked, exported):
+    for action in (checked, rehearsed, exported):
         action.add_argument(
             "--python", type=Path, metavar="FILE",
             help="Python of verl's environment (.venvs/verl/bin/python)",
         )  # fmt: skip
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MOST}")
+    return int(text)
 
 
 def _action(actions: Any, name: str, help_text: str, function: Any) -> argparse.ArgumentParser:
@@ -88,6 +114,74 @@ def run_check(args: argparse.Namespace) -> int:
     ask("check", {"words": words}, args.python or PYTHON)
     print(f"{args.stage}: good: verl {VERSION} takes {len(words)} overrides")
     return 0
+
+
+def run_rehearse(args: argparse.Namespace) -> int:
+    """Run the rendered configuration with the CPU overlay; print what each step gave.
+
+    Raises:
+        BadUse: the folder is there, or verl cannot do what the settings say.
+        Incomplete: the stage's inputs have no result yet.
+        KitError: verl failed.
+        VerificationError: rollout and trainer differ, or a step is missing.
+    """
+    from instella.engines.verl.ask import PYTHON
+    from instella.engines.verl.rehearsal import PREFIX, REWARD, Rehearsal, shortened
+
+    project = load_project(args)
+    project = replace(project, recipe=shortened(project.recipe, args.stage, args.steps))
+    chosen = policy(project.recipe, args.stage)
+    _problem_sets(project, args.stage)
+    _verified(project, *project.stage(args.stage).inputs.values(), "heldout")
+    _make(args.output)
+    _write_data(project, args.stage, args.output)
+    start = (project.workspace.results / chosen.init).absolute()
+    folder = args.output.absolute()
+    made = Rehearsal(project.recipe, args.stage, folder, start, args.python or PYTHON)
+    made.run()
+    rows = made.figures()
+    for row in rows:
+        mean, largest = (row["data"][f"{PREFIX}_{name}"] for name in ("mean", "max"))
+        (digest, *_) = made.weights(row["step"]).values()
+        print(
+            f"step {row['step']}: reward {row['data'][REWARD]:.4f}, rollout against actor "
+            f"{mean:.1e} mean, {largest:.1e} at most, weights {digest[:16]}"
+        )
+    made.check(chosen.training.max_steps or args.steps)
+    print(f"{args.output}: good: {len(rows)} steps by verl, as rendered but for the CPUs")
+    return 0
+
+
+def run_agree(args: argparse.Namespace) -> int:
+    """Ask vLLM and the kit for greedy answers; 1 when an answer has other tokens.
+
+    Raises:
+        BadUse: no such checkpoint, or no set of problems that it is measured on.
+        Incomplete: the checkpoint has no result yet.
+    """
+    from instella.data.chat import prompt_ids, with_suffix
+    from instella.data.tokenizer import load
+    from instella.engines.vllm.agree import agreements
+    from instella.engines.vllm.ask import PYTHON, Question
+
+    project = load_project(args)
+    results, recipe = project.workspace.results, project.recipe
+    (name, *_) = _problem_sets(project, args.stage)
+    _verified(project, args.stage, "heldout")
+    encoder = load(results / args.stage)
+    items = read_jsonl(results / "heldout" / f"{name}.jsonl")[: args.prompts]
+    prompts = [
+        prompt_ids(with_suffix(item["question"], recipe.prompt_suffix), encoder) for item in items
+    ]
+    limit = recipe.evaluation.sets[name].max_new_tokens
+    question = Question([results / args.stage], prompts, limit, encoder.eos_id)
+    (found,) = agreements(question, encoder.vocab_size, args.python or PYTHON)
+    print(
+        f"{args.stage}: {found.equal} of {found.answers} greedy answers have the same tokens; "
+        f"log-probabilities of {found.tokens:,} tokens differ by {found.mean:.1e} in the mean, "
+        f"{found.largest:.1e} at most"
+    )
+    return int(found.equal != found.answers)
 
 
 def run_export(args: argparse.Namespace) -> int:
@@ -162,5 +256,5 @@ def _problem_sets(project: Project, stage: str) -> list[str]:
         name for name in evaluation.suites.get(stage, ()) if evaluation.sets[name].kind == "problem"
     ]
     if not names:
-        raise BadUse(f"evaluation.suites.{stage}: verl wants a set of problems to validate on")
+        raise BadUse(f"evaluation.suites.{stage}: no set of problems, and one is asked here")
     return names

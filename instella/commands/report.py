@@ -64,7 +64,10 @@ def run(args: argparse.Namespace) -> int:
 def _single(args: argparse.Namespace) -> tuple[Path, bytes]:
     from instella.artifacts.lineage import sound_manifests
     from instella.report.content import Shown, content_of
+    from instella.report.curves import read_curves
     from instella.report.execution import Rates, execution_of
+    from instella.report.files import Files
+    from instella.report.health import health_of
     from instella.report.page import render
 
     project = load_project(args)
@@ -77,6 +80,7 @@ def _single(args: argparse.Namespace) -> tuple[Path, bytes]:
     content = content_of(Shown(recipe, recipe_file, project.graph, results), planned)
     manifests = sound_manifests(results, project.graph)
     volatile = execution_of(results, manifests, planned, Rates(args.watts, args.price))
+    volatile["health"] = health_of(results, manifests, read_curves(Files(results, manifests)))
     return args.output or results / REPORT, render("run.html", content, volatile)
 
 

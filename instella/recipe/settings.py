@@ -241,6 +241,22 @@ class Preference:
 
 
 @dataclass(frozen=True)
+class Health:
+    """When a GRPO stage gives up instead of spending the rest of its steps."""
+
+    silent_steps: int | None = setting(
+        "steps in a row in which no group has a signal; null: go on", default=20, at_least=1
+    )
+    window: int = setting("steps whose mean reward is looked at together", default=20, at_least=1)
+    collapse: float | None = setting(
+        "the mean reward of a window is below this share of the best window's; null: go on",
+        default=0.1,
+        more_than=0.0,
+        at_most=1.0,
+    )
+
+
+@dataclass(frozen=True)
 class Policy:
     """GRPO. ``training.global_batch`` counts the responses of one update (mini-batch)."""
 
@@ -260,6 +276,7 @@ class Policy:
     test_every: int | None = setting(
         "steps between validations; null: none", default=None, at_least=1
     )
+    health: Health = setting("when to give up", default=Health())
 
 
 @dataclass(frozen=True)

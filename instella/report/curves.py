@@ -39,6 +39,9 @@ PANELS = (
     Panel("Response length", "response_tokens", "tokens, mean of a step", ("policy",)),
     Panel("KL", "kl_loss", "to the starting network, a token mean", ("policy",)),
     Panel("Policy loss", "loss", "GRPO, its level says little", ("policy",)),
+    Panel("Groups without signal", "no_signal", "share whose answers earn the same", ("policy",)),
+    Panel("Answers cut off", "unfinished", "share at the length limit", ("policy",)),
+    Panel("Clip fraction", "clip_fraction", "share of tokens whose ratio is cut", ("policy",)),
 )
 
 
@@ -81,14 +84,17 @@ def read_curves(files: Files, side: str = "") -> list[Curve]:
         if not all(type(row.get("step")) is int for row in rows):
             files.faults.append(f"{name}: {STEPS}: a line without a step, so it is not shown")
             continue
-        curves.append(_curve(name, manifest.kind, side, rows))
+        curves.append(curve_of(name, manifest.kind, side, rows))
     return _with_means(curves)
 
 
-def _curve(name: str, kind: str, side: str, rows: Sequence[Row]) -> Curve:
+def curve_of(
+    name: str, kind: str, side: str, rows: Sequence[Row], panels: Sequence[Panel] = PANELS
+) -> Curve:
+    """The curve of a stage's lines, each with its step, as far as the panels show it."""
     every = -(-len(rows) // MOST_POINTS)
     kept = [row for number, row in enumerate(rows, 1) if number % every == 0 or number == len(rows)]
-    named = sorted({panel.figure for panel in PANELS})
+    named = sorted({panel.figure for panel in panels})
     figures = {
         figure: tuple(float(row[figure]) for row in kept)
         for figure in named
@@ -134,13 +140,24 @@ def starts(curves: Sequence[Curve]) -> dict[str, int]:
     return found
 
 
-def chart_data(curves: Sequence[Curve]) -> dict[str, Any]:
-    """Plain values that the page draws: curves, panels that have any, and the time line."""
-    begin = starts(curves)
+def chart_data(
+    curves: Sequence[Curve],
+    panels: Sequence[Panel] = PANELS,
+    begin: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Plain values that the page draws: curves, panels that have any, and the time line.
+
+    Args:
+        curves: what is drawn.
+        panels: where.
+        begin: as ``starts`` of all curves on the time line, where these are only some of them.
+    """
+    begin = starts(curves) if begin is None else begin
     order = list(begin)
     last = {
         base: start + max(item.total for item in curves if base_of(item.stage) == base)
         for base, start in begin.items()
+        if any(base_of(item.stage) == base for item in curves)
     }
     return {
         "curves": [
@@ -160,9 +177,9 @@ def chart_data(curves: Sequence[Curve]) -> dict[str, Any]:
         ],
         "panels": [
             {"figure": panel.figure, "curves": chosen}
-            for panel, chosen in _panels(curves)
+            for panel, chosen in _panels(curves, panels)
         ],
-        "line": [{"stage": base, "from": begin[base], "to": last[base]} for base in order],
+        "line": [{"stage": base, "from": begin[base], "to": to} for base, to in last.items()],
     }  # fmt: skip
 
 
@@ -170,8 +187,8 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _panels(curves: Sequence[Curve]) -> Iterator[tuple[Panel, list[int]]]:
-    for panel in PANELS:
+def _panels(curves: Sequence[Curve], panels: Sequence[Panel]) -> Iterator[tuple[Panel, list[int]]]:
+    for panel in panels:
         chosen = [
             number
             for number, curve in enumerate(curves)
@@ -181,10 +198,10 @@ def _panels(curves: Sequence[Curve]) -> Iterator[tuple[Panel, list[int]]]:
             yield panel, chosen
 
 
-def summaries(curves: Sequence[Curve]) -> list[dict[str, Any]]:
+def summaries(curves: Sequence[Curve], panels: Sequence[Panel] = PANELS) -> list[dict[str, Any]]:
     """Each panel with a row for each curve: what the chart shows, in words and numbers."""
     found = []
-    for panel, chosen in _panels(curves):
+    for panel, chosen in _panels(curves, panels):
         rows = [_summary(curves[number], panel.figure) for number in chosen]
         found.append({"title": panel.title, "about": panel.about, "rows": rows})
     return found

@@ -23,6 +23,7 @@ from instella.errors import VerificationError
 from instella.network.product import PORTABLE
 from instella.recipe import settings
 from instella.rollout.generate import Parts, generate
+from instella.rollout.health import Entropies, heard_at
 from instella.training.projection import needed_columns, network_logprobs
 from instella.training.reduction import Group
 
@@ -75,11 +76,13 @@ class Episodes:
         ids: int64 [R, W].
         mask: bool [R, W], true on response tokens, the end of text included.
         finished: bool [R], false when cut at the length limit.
+        logprobs: float32 [R, W - 1], of the response's tokens as they were sampled; else 0.
     """
 
     ids: Tensor
     mask: Tensor
     finished: Tensor
+    logprobs: Tensor
 
     @property
     def lengths(self) -> Tensor:
@@ -134,7 +137,7 @@ def sample_episodes(
     rows = len(prompts) * chosen.samples_per_prompt
     width = chosen.data.max_prompt_tokens + chosen.max_response_tokens
     ids, mask = torch.zeros(rows, width, dtype=torch.int64), torch.zeros(rows, width)
-    finished = torch.zeros(rows)
+    finished, logprobs = torch.zeros(rows), torch.zeros(rows, width - 1)
     for number, responses in zip(chain.from_iterable(block), groups, strict=True):
         prompt = prompts[number].ids
         for sample, response in enumerate(responses):
@@ -144,9 +147,11 @@ def sample_episodes(
             ids[row, : len(whole)] = whole
             mask[row, len(prompt) : len(whole)] = 1
             finished[row] = float(response.finished)
+            scores = slice(len(prompt) - 1, len(whole) - 1)
+            logprobs[row, scores] = torch.from_numpy(response.logprobs)
     # Every row is zero on all ranks but one, so the sum puts them together exactly.
-    group.add_roots_([ids, mask, finished], group.ranks)
-    return Episodes(ids, mask.bool(), finished.bool())
+    group.add_roots_([ids, mask, finished, logprobs], group.ranks)
+    return Episodes(ids, mask.bool(), finished.bool(), logprobs)
 
 
 def _units(prompts: int, samples: int, ranks: int, numerics: str) -> list[range]:
@@ -171,12 +176,42 @@ def episode_logprobs(
     Returns:
         float32 [R, W - 1]; zeros right of what a micro-batch computes.
     """
-    table = torch.zeros(episodes.ids.shape[0], episodes.ids.shape[1] - 1)
+    return _scores(group, network, episodes, micro_batches)[0]
+
+
+def episode_entropies(
+    group: Group, network: Any, episodes: Episodes, micro_batches: Sequence[np.ndarray]
+) -> tuple[Tensor, Tensor]:
+    """As ``episode_logprobs``, and from the same passes the entropy of what a token came from.
+
+    Returns:
+        log-probabilities and entropies in nats, each float32 [R, W - 1]; entropies are zero
+        but for the response's tokens.
+    """
+    with heard_at(network.lm_head) as heard:
+        logprobs, entropy = _scores(group, network, episodes, micro_batches, heard)
+    return logprobs, entropy
+
+
+def _scores(
+    group: Group,
+    network: Any,
+    episodes: Episodes,
+    micro_batches: Sequence[np.ndarray],
+    heard: Entropies | None = None,
+) -> list[Tensor]:
+    """Log-probabilities, and the entropies that are heard with them, as tables [R, W - 1]."""
+    shape = (episodes.ids.shape[0], episodes.ids.shape[1] - 1)
+    tables = [torch.zeros(shape) for _ in range(1 if heard is None else 2)]
     with torch.no_grad():
         for rows in (micro_batches[number] for number in _share(group, len(micro_batches))):
             columns = needed_columns(episodes.mask[rows].numpy())
+            if heard is not None:
+                heard.expect(episodes.mask[rows, 1:columns])
             scores = network_logprobs(network, episodes.ids[rows, :columns])
-            table[rows, : columns - 1] = scores
-    group.add_roots_([table], group.ranks)
+            tables[0][rows, : columns - 1] = scores
+            if heard is not None:
+                tables[1][rows, : columns - 1] = heard.table
+    group.add_roots_(tables, group.ranks)
     # A sum turns -0.0 into 0.0; a single rank adds nothing and so must be told to.
-    return table.add_(0.0)
+    return [table.add_(0.0) for table in tables]

@@ -22,15 +22,17 @@ from instella.errors import BadUse, VerificationError
 from instella.network.network import Instella
 from instella.recipe import settings
 from instella.rewards.extract import last_boxed
-from instella.rewards.grade import CORRECT, NO_ANSWER, Grader, refuse_clock
+from instella.rewards.grade import CORRECT, NO_ANSWER, TIMED_OUT, Grader, refuse_clock
 from instella.rollout.episodes import (
     Episodes,
     Prompt,
+    episode_entropies,
     episode_logprobs,
     read_prompts,
     sample_episodes,
 )
 from instella.rollout.generate import Parts
+from instella.rollout.health import Log, check_health, rollout_figures
 from instella.training.folders import publish, start_moments, start_network
 from instella.training.generators import seed_generators
 from instella.training.ledger import Ledger, Streams, numbers_digest, tensors_digest
@@ -54,6 +56,8 @@ from instella.training.reduction import Group
 from instella.training.rows import micro_batches
 
 PURPOSE = "rollout"
+# Of a step's line, in its progress line.
+SHOWN = ("reward", "loss", "no_signal", "unfinished", "kl_loss")
 
 
 def run(job: Job) -> None:
@@ -93,7 +97,8 @@ def _run(group: Group, job: Job) -> None:
         job.report.say("test_every is for the production engine; here checkpoints are evaluated")
     with Grader() as grader:
         tokens = 0
-        actor = Actor(job, group, chosen, trainer, reference, load(start), grader)
+        log = Log(job.scratch, len(lines)) if group.rank == 0 else None
+        actor = Actor(job, group, chosen, trainer, reference, load(start), grader, log)
         while len(lines) < steps.total_steps:
             step = len(lines)
             epoch, numbers = steps.at(step)
@@ -101,6 +106,9 @@ def _run(group: Group, job: Job) -> None:
             made = actor.step(step, [prompts[number] for number in numbers])
             line = {"step": step + 1, "epoch": epoch, **made.line}
             lines.append(line)
+            if log is not None:
+                log.write({"step": step + 1, **made.health})
+            check_health(lines, chosen.health, job.stage)
             order = steps.stream(epoch)
             ledger.add(step + 1, partial(made.digests, epoch, numbers, order), trainer.tensors)
             keep(job, trainer, training, step + 1)
@@ -109,7 +117,7 @@ def _run(group: Group, job: Job) -> None:
             if (step + 1) % training.save_every == 0 or last or stop:
                 save(job, trainer, lines, ledger)
             tokens += line["tokens"]
-            shown = {name: line[name] for name in ("reward", "loss")}
+            shown = {name: line[name] for name in SHOWN} | {"entropy": made.health["entropy"]}
             job.report.step(step + 1, steps.total_steps, tokens=tokens, **shown)
             if stop:
                 end_here(job, group, step + 1, steps.total_steps)
@@ -160,9 +168,13 @@ class Micro:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its line without number and epoch, and what the ledger's line is made of."""
+    """One step: its line without number and epoch, and what the ledger's line is made of.
+
+    ``health`` holds figures that no artifact has.
+    """
 
     line: Line
+    health: dict[str, float]
     episodes: Episodes
     rewards: np.ndarray
     streams: Streams
@@ -196,6 +208,7 @@ class Actor:
     reference: Instella
     encoder: Encoder
     grader: Grader
+    log: Log | None
 
     def step(self, step: int, prompts: Sequence[Prompt]) -> Step:
         """Make step ``step`` (from 0) on its prompts."""
@@ -208,14 +221,16 @@ class Actor:
         advantages = group_advantages(rewards, chosen.normalize_by_std).reshape(-1)
         rows = np.arange(len(episodes.ids))
         parts = micro_batches(rows, chosen.training.micro_batch)
-        old = episode_logprobs(self.group, network, episodes, parts)
+        old, entropy = episode_entropies(self.group, network, episodes, parts)
         reference = None
         if chosen.kl_coefficient > 0:
             reference = episode_logprobs(self.group, self.reference, episodes, parts)
         figures = self._update(episodes, Scores(advantages, old, reference))
         line = {**_counts(episodes, rewards, prompts), **graded["counts"], **_means(figures)}
+        figured = rollout_figures(episodes.mask, old, episodes.logprobs, entropy, rewards)
+        health = {**figured, "timed_out": graded["timed_out"]}
         streams = [[*purpose, prompt.key] for prompt in prompts]
-        return Step(line, episodes, rewards, streams, figures)
+        return Step(line, health, episodes, rewards, streams, figures)
 
     def _grade(self, episodes: Episodes, prompts: Sequence[Prompt], step: int) -> dict[str, Any]:
         """Rewards [R] and counts of verdicts; judged by rank 0, known to all."""
@@ -229,6 +244,9 @@ class Actor:
         golds = [item.answer for item in prompts for _ in range(self.chosen.samples_per_prompt)]
         answers = [last_boxed(text) for text in episodes.texts(self.encoder)]
         verdicts = self.grader.verdicts(list(zip(golds, answers, strict=True)))
+        stopped = sum(verdict.label == TIMED_OUT for verdict in verdicts)
+        if stopped and self.log is not None:
+            self.log.write({"step": step + 1, "timed_out": stopped})
         refuse_clock(verdicts, f"{self.job.stage}: step {step + 1}")
         counts = {
             "no_answer": sum(verdict.label == NO_ANSWER for verdict in verdicts),
@@ -237,6 +255,7 @@ class Actor:
         return {
             "rewards": [float(verdict.label == CORRECT) for verdict in verdicts],
             "counts": counts,
+            "timed_out": stopped,
         }
 
     def _update(self, episodes: Episodes, scores: Scores) -> list[Figures]:

@@ -16,6 +16,7 @@ import pytest
 
 from instella.artifacts.check import root
 from instella.artifacts.disk_errors import cure_of
+from instella.artifacts.identity import identity_key
 from instella.artifacts.job import Job
 from instella.artifacts.runner import run_stage
 from instella.errors import Incomplete, KitError, VerificationError
@@ -309,6 +310,27 @@ def test_scratch_survives_an_error(project: Project) -> None:
     with pytest.raises(RuntimeError, match="broken"):
         project.run("source", failing)
     assert [path.name for path in (project.store.root / "work").glob("*/*")] == ["scratch"]
+
+
+def test_notes_of_a_stage_are_kept_with_the_journal(project: Project) -> None:
+    """Under the identity that was computed, of a failure too; they are no part of the artifact."""
+
+    def noting(job: Job) -> None:
+        (job.scratch / "notes").mkdir(exist_ok=True)
+        (job.scratch / "notes" / "figures.jsonl").write_text('{"step":1}\n')
+        words(job)
+        if job.settings["cut"].length == 3:
+            raise RuntimeError("broken")
+
+    project.run("source")
+    made = project.run("words", noting)
+    project.graph = make_graph(cut=Cut(length=3))
+    with pytest.raises(RuntimeError, match="broken"):
+        project.run("words", noting)
+    found = sorted((project.results / "journal" / "notes").glob("*/figures.jsonl"))
+    assert len(found) == 2 and all(path.read_text() == '{"step":1}\n' for path in found)
+    assert identity_key(made.identity) in {path.parent.name for path in found}
+    assert "figures.jsonl" not in {Path(path).name for path in made.files}
 
 
 def test_two_processes_compute_once(project: Project, tmp_path: Path) -> None:

@@ -222,3 +222,26 @@ def test_the_command_renders_into_a_new_folder(
     assert (tmp_path / "made" / "run.sh").stat().st_mode & 0o111
     assert main([*common, recipe, *results, *words, "--without-data"]) == 2
     assert "name a new folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["rehearse", "grpo1", "--output", "made"], 3, "no result yet"),
+        (["rehearse", "dpo", "--output", "made"], 2, "the GRPO stages only"),
+        (["rehearse", "grpo1", "--output", "made", "--steps", "0"], 2, "not a number from 1"),
+        (["agree", "grpo3"], 3, "no result yet"),
+        (["agree", "sft"], 2, "no set of problems"),
+    ],
+)
+def test_a_rehearsal_needs_the_run_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], status: int, message: str
+) -> None:
+    places = ["--config", str(ROOT / "config.yaml"), "--recipe", str(ROOT / "recipes/tiny.yaml")]
+    words = [str(tmp_path / "made") if word == "made" else word for word in words]
+    try:
+        code = main([*places, "--results", str(tmp_path / "none"), "engines", *words])
+    except SystemExit as stopped:  # argparse's own refusals
+        code = stopped.code
+    assert code == status and message in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()

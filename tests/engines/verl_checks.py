@@ -182,8 +182,15 @@ def advantages(rewards_of: torch.Tensor) -> torch.Tensor:
 
 
 def logits(start: Path, ids: torch.Tensor, lengths: list[int]) -> dict[str, torch.Tensor]:
-    """Of rows [B, T] one by one, padded, and packed into one row; gradients with recomputation."""
-    model = AutoModelForCausalLM.from_pretrained(start, attn_implementation="sdpa")
+    """Of rows [B, T] one by one, padded, and packed into one row; gradients with recomputation.
+
+    The packed row is longer than any position, as a micro-batch of verl's may be.
+    """
+    longest = max(lengths)
+    assert sum(lengths) > longest
+    model = AutoModelForCausalLM.from_pretrained(
+        start, attn_implementation="sdpa", max_position_embeddings=longest
+    )
     rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]
     alone = torch.cat([model(input_ids=row[None]).logits[0] for row in rows])
     mask = torch.arange(ids.shape[1])[None] < torch.tensor(lengths)[:, None]

@@ -9,7 +9,8 @@ import yaml
 
 from instella.artifacts import journal
 from instella.artifacts.identity import identity_key, settings_json
-from instella.artifacts.manifest import NAME, Entry, Manifest
+from instella.artifacts.manifest import NAME, Entry, Manifest, read_manifest
+from instella.artifacts.notes import HEALTH
 from instella.canonical import json_bytes, sha256_bytes
 from instella.prove.copies import PROJECT
 from instella.recipe.graph import Stage, build_graph
@@ -33,6 +34,16 @@ def training_rows(kind: str, offset: float = 0.0) -> list[dict[str, Any]]:
          "grad_norm": 1.0, **own}
         for step in range(1, STEPS + 1)
     ]  # fmt: skip
+
+
+def write_health(results: Path, stage: str) -> Path:
+    """What GRPO logs beside the artifact of a stage of a written run; the file."""
+    key = identity_key(read_manifest(results / stage / NAME).identity)
+    folder = journal.notes_folder(results, key)
+    folder.mkdir(parents=True)
+    rows = [{"step": step, "entropy": 1.5 / step, "timed_out": 0} for step in range(1, STEPS + 1)]
+    (folder / HEALTH).write_bytes(b"".join(map(json_bytes, rows)))
+    return folder / HEALTH
 
 
 def results_value(text: str = "a set", shift: float = 0.0) -> dict[str, Any]:

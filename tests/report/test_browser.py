@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, browser
-from report_runs import HOSTILE, NANO, hostile_recipe, write_run
+from report_runs import HOSTILE, NANO, hostile_recipe, write_health, write_run
 
 from instella.cli import main
 
@@ -31,6 +31,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def make_page(folder: Path, recipe: Path, text: str) -> Path:
     """A page of a whole run that says ``text`` wherever it can."""
     write_run(folder / "results" / "nano", recipe, text)
+    write_health(folder / "results" / "nano", "grpo2")
     page = folder / "page.html"
     places = ["--results", str(folder / "results"), "--store", str(folder / "store")]
     assert main(["report", "--recipe", str(recipe), *places, "--output", str(page)]) == 0
@@ -49,11 +50,11 @@ def test_it_loads_alone_and_draws_everything(chromium: Browser, page: Path) -> N
     chromium.open(page)
     assert chromium.faults() == []
     assert chromium.requests() == [page.absolute().as_uri()]
-    assert chromium.run("document.querySelectorAll('.chart').length") == 10
+    assert chromium.run("document.querySelectorAll('.chart').length") == 12
     blank = """Array.from(document.querySelectorAll('.chart canvas')).filter((canvas) =>
         !new Uint32Array(canvas.getContext('2d').getImageData(
             0, 0, canvas.width, canvas.height).data.buffer).some((value) => value)).length"""
-    assert chromium.run("document.querySelectorAll('.chart canvas').length") == 10
+    assert chromium.run("document.querySelectorAll('.chart canvas').length") == 12
     assert chromium.run(blank) == 0
     assert chromium.run("document.querySelector('[data-time=sft]').textContent") == "1.5 s"
 
@@ -141,4 +142,4 @@ def test_hostile_text_does_nothing(chromium: Browser, tmp_path: Path) -> None:
     chromium.open(make_page(tmp_path, hostile_recipe(tmp_path), HOSTILE))
     assert chromium.run("window.hacked === undefined")
     assert chromium.faults() == [] and len(chromium.requests()) == 1
-    assert chromium.run("document.querySelectorAll('.chart canvas').length") == 10
+    assert chromium.run("document.querySelectorAll('.chart canvas').length") == 12

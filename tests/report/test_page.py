@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_runs import HOSTILE, HOSTILE_FILE, NANO, hostile_recipe, write_run
+from report_runs import HOSTILE, HOSTILE_FILE, NANO, hostile_recipe, write_health, write_run
 
 from instella.artifacts import journal
 from instella.artifacts.manifest import Entry, Manifest
@@ -90,6 +90,26 @@ def test_the_page_shows_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -
     for words in ("Energy was not measured", "nano.yaml, line ", "default of the schema",
                   "recorded root", "BSD-3-Clause", "audit"):  # fmt: skip
         assert words in page.text, words
+
+
+def test_what_grpo_logs_beside_its_artifacts_is_of_the_execution(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = single(capsys, run)
+    notes = write_health(run / "results" / "nano", "grpo2")
+    found = single(capsys, run)
+    page = Page(found)
+    volatile = next(text for text in page.scripts if text.startswith('{"computed'))
+    health = json.loads(volatile)["health"]
+    assert [panel["figure"] for panel in health["charts"]["panels"]] == ["entropy", "timed_out"]
+    main = charts_of(page)
+    start = next(part["from"] for part in main["line"] if part["stage"] == "grpo2")
+    assert health["charts"]["curves"][0]["start"] == start
+    boxes = [a["data-panel"] for tag, a in page.elements if (a.get("class") or "") == "chart"]
+    assert boxes == [str(number) for number in range(len(main["panels"]) + 2)]
+    assert content_hash(found) == content_hash(before)
+    notes.write_bytes(b"no JSON")
+    assert single(capsys, run) == before
 
 
 def test_an_unfinished_run_is_told_as_such(tmp_path: Path, capsys: Any) -> None:

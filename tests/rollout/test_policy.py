@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 from stage_toys import ANSWERS, NUMERICS, digests, write_prompts, write_start
 
 from instella.artifacts.job import Job
+from instella.artifacts.notes import FOLDER, HEALTH
 from instella.errors import BadUse, KitError
 from instella.network.folder import load_folder
 from instella.progress import Reporter
-from instella.recipe.settings import Optimizer, Policy, PromptData, Schedule, Training
+from instella.recipe.settings import Health, Optimizer, Policy, PromptData, Schedule, Training
 from instella.stages import policy
 
 
@@ -135,6 +137,7 @@ def test_a_run_stopped_at_any_step_gives_the_same_bytes(tmp_path, start):
             policy.run(make_job(folder, start, settings, report=Killer(last)))
         found, _ = run(folder, start, settings)
         assert found == whole
+        assert log_of(folder) == log_of(tmp_path / "whole")
 
 
 def test_groups_without_signal_are_told_and_move_nothing(tmp_path, start):
@@ -144,6 +147,21 @@ def test_groups_without_signal_are_told_and_move_nothing(tmp_path, start):
     before, after = (load_folder(path, NUMERICS) for path in (start, tmp_path / "run" / "output"))
     for name, tensor in before.state_dict().items():
         assert torch.equal(tensor, after.state_dict()[name])
+
+
+def test_a_stage_without_signal_gives_up_and_leaves_its_figures(tmp_path, start):
+    settings = chosen(kl_coefficient=0.0, health=Health(silent_steps=2))
+    with pytest.raises(KitError, match=r"grpo1: step 2: for 2 steps all answers of every group"):
+        run(tmp_path / "run", start, settings, answers=("9",) * 4)
+    rows = [json.loads(row) for row in log_of(tmp_path / "run").splitlines()]
+    assert [row["step"] for row in rows] == [1, 2]
+    for row in rows:
+        assert 0 < row["entropy"] <= math.log(64) and row["timed_out"] == row["reward_spread"] == 0
+        assert 0 <= row["rollout_difference"] <= row["rollout_difference_max"] < 1e-5
+
+
+def log_of(folder):
+    return (folder / "scratch" / FOLDER / HEALTH).read_bytes()
 
 
 def test_a_step_of_no_whole_mini_batches_is_refused():

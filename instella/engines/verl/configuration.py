@@ -248,7 +248,8 @@ def _rollout(chosen: Policy, options: Options) -> Overrides:
         f"{rollout}.dtype": "bfloat16",
         f"{rollout}.load_format": "dummy",
         f"{rollout}.ignore_eos": False,
-        f"{rollout}.tensor_model_parallel_size": options.tensor_parallel,
+        # As published, and all that the kit's model for vLLM takes.
+        f"{rollout}.tensor_model_parallel_size": 1,
         f"{rollout}.gpu_memory_utilization": options.rollout_memory,
         f"{rollout}.max_num_batched_tokens": options.rollout_tokens,
         f"{rollout}.max_model_len": chosen.data.max_prompt_tokens + chosen.max_response_tokens,

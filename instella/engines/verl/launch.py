@@ -14,6 +14,7 @@ from instella.engines.verl.configuration import (
 )
 from instella.engines.verl.options import Options
 from instella.engines.verl.words import as_words
+from instella.engines.vllm.registration import python_path
 from instella.errors import BadUse
 from instella.recipe.settings import Recipe
 
@@ -92,7 +93,7 @@ def environment(options: Options, place: Place, root: Path) -> dict[str, str]:
     """Variables of every process, by name."""
     found = {
         **VARIABLES,
-        "PYTHONPATH": str(root),
+        "PYTHONPATH": python_path(root),
         "VERL_FILE_LOGGER_PATH": str(place.folder / METRICS),
         **(options.environment or {}),
     }

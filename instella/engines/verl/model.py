@@ -20,7 +20,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from instella.model.configuration import InstellaConfig
 from instella.network.network import MLP, Attention, Decoder, Layer, RMSNorm, Rope
 from instella.network.product import Linear, project
-from instella.network.rope import rotate
+from instella.network.rope import rope_table, rotate
 from instella.recipe.settings import Model
 
 # Plain torch products; the class of the numbers is that of the machine.
@@ -75,6 +75,20 @@ class TableLayer(GradientCheckpointingLayer, Layer):
         self.pre_feedforward_layernorm = RMSNorm(settings.hidden_size, settings.rms_norm_eps)
 
 
+class PackedDecoder(Decoder):
+    """A row may hold several sequences, so it may be longer than any position."""
+
+    def rope(self, x: Tensor, positions: Tensor | None) -> Rope:
+        """As the base class; a position beyond the limit is an index that torch refuses."""
+        if positions is None:
+            return super().rope(x, None)
+        settings = self.settings
+        width = settings.hidden_size // settings.num_attention_heads
+        limit = settings.max_position_embeddings
+        cosine, sine = rope_table(limit, width, settings.rope_theta, str(x.device))
+        return cosine[positions].unsqueeze(-2), sine[positions].unsqueeze(-2)
+
+
 class InstellaForCausalLM(PreTrainedModel, GenerationMixin):
     """The language model with its head; names of the tensors as published."""
 
@@ -89,7 +103,7 @@ class InstellaForCausalLM(PreTrainedModel, GenerationMixin):
     def __init__(self, config: InstellaConfig) -> None:
         super().__init__(config)
         settings = config.settings()
-        self.model = Decoder(settings, NUMERICS)
+        self.model = PackedDecoder(settings, NUMERICS)
         self.model.layers = nn.ModuleList(
             TableLayer(config, settings, layer) for layer in range(settings.num_hidden_layers)
         )

@@ -58,7 +58,8 @@ VLLM: Mapping[str, Any] = {
     "disable_cascade_attn": True,
     # Takes head size 80; the AITER backends do not (docs/containers.md).
     "attention_backend": "TRITON_ATTN",
-    "model_impl": "transformers",
+    # The kit's own, which vLLM knows by a plugin (instella/engines/vllm).
+    "model_impl": "vllm",
 }
 
 
@@ -71,7 +72,6 @@ class Options:
     rollout_memory: float = setting(
         "share of an accelerator's memory for vLLM", default=0.8, more_than=0.0, at_most=1.0
     )
-    tensor_parallel: int = setting("accelerators of one vLLM", default=1, at_least=1)
     enforce_eager: bool = setting("vLLM without graphs", default=True)
     offload_reference: bool = setting("the reference waits in the host's memory", default=True)
     attention: str = setting(

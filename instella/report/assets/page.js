@@ -4,6 +4,15 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const volatile = document.getElementById("volatile");
 
+  // Panels of this execution stand behind those of the run.
+  if (volatile) {
+    const own = JSON.parse(volatile.textContent).health.charts, before = data.curves.length;
+    data.curves.push(...own.curves);
+    for (const panel of own.panels) {
+      data.panels.push({ ...panel, curves: panel.curves.map((number) => number + before) });
+    }
+  }
+
   // Times are facts of one execution, so they come from its block.
   function fillTimes() {
     if (!volatile) return;
