@@ -1,10 +1,13 @@
 """Bytes of weights, moments, activations, checkpoints and data."""
 
+from instella.recipe.derived import parameter_count
 from instella.recipe.settings import Model
 
 # Token ids are uint16, label masks one byte.
 TOKEN_BYTES = 2
 MASK_BYTES = 1
+# The head runs over parts of a micro-batch with at most so many logits (training/projection.py).
+LOGITS_AT_ONCE = 1 << 25
 
 
 def state_bytes(parameters: int, shards: int) -> float:
@@ -22,15 +25,21 @@ def gathered_bytes(parameters: int) -> float:
     return 4.0 * parameters
 
 
-def activation_bytes(model: Model, tokens: int, checkpointed: bool, width: int = 2) -> float:
-    """What a forward pass keeps for the backward pass.
+def layer_values(model: Model) -> int:
+    """Values that a token of a layer keeps for the backward pass: 14 h + 4 i.
 
     Counted in the manner of Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1: inputs
-    of every operation whose gradient needs them) for this network with an attention kernel
-    that keeps no T x T matrix. A token of a layer keeps ten vectors of the hidden size
-    (inputs and outputs of the two norms, q and k before and after norm and rotation, v,
-    the attention's output) and three of the intermediate size (gate, up, their product).
-    With checkpointing each layer keeps its input, and one layer at a time the rest.
+    of every operation whose gradient needs them) for this network, eager, with an attention
+    kernel that keeps no T x T matrix. Of the hidden size h: input, normed and scaled of each
+    of the two norms, q and k before and after norm and rotation, v, the attention's output.
+    Of the intermediate size i: gate, its SiLU, up, their product.
+    """
+    return 14 * model.hidden_size + 4 * model.intermediate_size
+
+
+def activation_bytes(model: Model, tokens: int, checkpointed: bool, width: int = 2) -> float:
+    """What a forward pass keeps for the backward pass: each layer's values, or with
+    checkpointing its input, and four vectors around the last norm.
 
     Args:
         model: the network.
@@ -38,17 +47,33 @@ def activation_bytes(model: Model, tokens: int, checkpointed: bool, width: int =
         checkpointed: activations are recomputed layer by layer.
         width: bytes of a value, 2 for bf16.
     """
-    layer = 10 * model.hidden_size + 3 * model.intermediate_size
-    if checkpointed:
-        kept = model.num_hidden_layers * model.hidden_size + layer
-    else:
-        kept = model.num_hidden_layers * layer
-    return float(width * tokens * kept)
+    layer = model.hidden_size if checkpointed else layer_values(model)
+    return float(width * tokens * (model.num_hidden_layers * layer + 4 * model.hidden_size))
 
 
 def logit_bytes(model: Model, tokens: int, width: int = 2) -> float:
-    """Logits of a micro-batch, their float32 copy for the loss, and its float32 gradient."""
-    return float((width + 4 + 4) * tokens * model.vocab_size)
+    """Logits that exist at once, their float32 log-probabilities and float32 gradient."""
+    return float((width + 4 + 4) * min(tokens * model.vocab_size, LOGITS_AT_ONCE))
+
+
+def training_bytes(
+    model: Model, tokens: int, checkpointed: bool, width: int = 2, shards: int = 1
+) -> float:
+    """Peak of an update of one micro-batch an accelerator, without what is gathered.
+
+    Weights and moments, and the larger of two moments in time: the loss, when all
+    activations are kept and there is no gradient yet, and the end of the backward pass, when
+    all gradients are there and one layer's values. In between one grows as the other shrinks.
+
+    Args:
+        model, tokens, checkpointed, width: as for ``activation_bytes``.
+        shards: accelerators over which states are sharded.
+    """
+    states = state_bytes(parameter_count(model), shards)
+    gradients = states / 4
+    loss = activation_bytes(model, tokens, checkpointed, width) + logit_bytes(model, tokens, width)
+    last = gradients + float(width * tokens * layer_values(model))
+    return states - gradients + max(loss, last)
 
 
 def resumable_bytes(parameters: int) -> float:

@@ -142,8 +142,8 @@ def _stage(recipe: Recipe, work: Work, assumptions: Assumptions) -> StagePlan:
 
 
 def peak_bytes(recipe: Recipe, work: Work, checkpointed: bool) -> float:
-    """Largest memory of one accelerator in training: states, a whole gathered network, the
-    activations and logits of a micro-batch, and a bf16 reference network where there is one.
+    """Largest memory of one accelerator in training: ``memory.training_bytes``, a whole
+    gathered network, and a bf16 reference network where there is one.
 
     States are sharded over the accelerators of one node, as the published pretraining has
     it; the stages that shard over all of them need less. Without hardware: one process in
@@ -152,13 +152,12 @@ def peak_bytes(recipe: Recipe, work: Work, checkpointed: bool) -> float:
     weights, hardware = parameter_count(recipe.model), recipe.hardware
     width = 4 if hardware is None else 2
     shards = 1 if hardware is None else hardware.accelerators_per_node
-    total = memory.state_bytes(weights, shards)
+    total = memory.training_bytes(recipe.model, work.micro_tokens, checkpointed, width, shards)
     if hardware is not None:
         total += memory.gathered_bytes(weights)
     if isinstance(getattr(recipe.stages, work.stage), (Preference, Policy)):
         total += float(width * weights)
-    total += memory.activation_bytes(recipe.model, work.micro_tokens, checkpointed, width)
-    return total + memory.logit_bytes(recipe.model, work.micro_tokens, width)
+    return total
 
 
 def _accelerators(hardware: Hardware | None, stage: str) -> int | None:

@@ -11,8 +11,8 @@ SOURCES = (
     "DPO adds a forward pass of the reference; GRPO one of the policy, one of the reference, and "
     "sampling",
     "states: 16 bytes a weight, sharded in a node (ZeRO, arXiv 1910.02054, 3.1); 4 more gathered",
-    "activations: 10 h + 3 i values a token and layer, or h with checkpointing (in the manner of "
-    "Korthikanti et al., arXiv 2205.05198, 4.1); logits 10 bytes each",
+    "activations: 14 h + 4 i values a token and layer, or h with checkpointing (in the manner of "
+    "Korthikanti et al., arXiv 2205.05198, 4.1); 10 bytes a logit, at most 2^25 logits at once",
     "checkpoints: 2 bytes a weight released, 12 resumable; data: 2 bytes a token, 1 a label",
 )
 

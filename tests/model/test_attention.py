@@ -24,7 +24,9 @@ def with_gradients(items: list[Tensor], gradient: Tensor, numerics: str) -> list
     return [out, *torch.autograd.grad(out, items, gradient)]
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 5, 4), (1, 1, 2, 2), (2, 2, 128, 32), (1, 2, CHUNK, 6)])
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 5, 4), (1, 1, 2, 2), (2, 2, 128, 32), (1, 2, CHUNK, 6), (1, 2, 96, 80)]
+)
 def test_equals_fused_attention(shape):
     items = operands(*shape)
     gradient = torch.randn(items[0].shape, generator=torch.Generator().manual_seed(1))
