@@ -31,7 +31,7 @@ def test_a_machine_that_has_all(tmp_path: Path) -> None:
 
 
 def test_what_a_machine_lacks_is_told_with_a_cure(tmp_path: Path) -> None:
-    done = instella(PROJECT, *_config(tmp_path, ranks=4096, workers=4000), "doctor")
+    done = instella(PROJECT, *_config(tmp_path, ranks=1024, workers=1000), "doctor")
     assert done.code == 1
     found = _lacks(done)
     assert len(found) == 2 and "set ranks: " in found[0] and "set workers: " in found[1]
