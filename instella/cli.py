@@ -32,6 +32,7 @@ from instella.commands import (
     statement,
     status,
     store,
+    tensorboard,
 )
 from instella.errors import ERROR_PREFIX, KitError
 
@@ -53,6 +54,7 @@ COMMANDS = (
     store,
     report,
     status,
+    tensorboard,
 )
 
 
