@@ -46,7 +46,9 @@ def _settings() -> Iterator[str]:
 def _table(schema: Mapping[str, Any]) -> Iterator[str]:
     yield from ("| setting | type | default | what |", "|---|---|---|---|")
     for name, item in schema["properties"].items():
-        default = "required" if name in schema["required"] else f"`{json_line(item.get('default'))}`"
+        default = (
+            "required" if name in schema["required"] else f"`{json_line(item.get('default'))}`"
+        )
         yield f"| `{name}` | {_type(item)} | {default} | {_text(item['description'])} |"
 
 

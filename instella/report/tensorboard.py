@@ -62,7 +62,9 @@ def _step_log(place: Place, stage: str, key: str | None) -> Path | None:
     if key is not None:
         checkpoints = place.store.root / "work" / key / "scratch/checkpoints"
         # an unfinished one has another name; numbers have eight digits or more
-        whole = sorted(checkpoints.glob(f"step-*/{STEPS}"), key=lambda path: int(path.parts[-2][5:]))
+        whole = sorted(
+            checkpoints.glob(f"step-*/{STEPS}"), key=lambda path: int(path.parts[-2][5:])
+        )
         return whole[-1] if whole else None
     return finished if finished.is_file() else None
 
@@ -90,10 +92,10 @@ def _add(target: Path, steps: list[tuple[int, dict[str, float]]]) -> int:
     with target.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        end, done = 0, -1
-        for end, event in records(file.read()):
-            done = step_of(event)
-        file.truncate(end)
+        held = list(records(file.read()))
+        # what a kill left behind the last whole record goes
+        file.truncate(held[-1][0] if held else 0)
+        done = step_of(held[-1][1]) if held else -1
         new = [] if done >= 0 else [first_event(now)]
         later = [(step, figures) for step, figures in steps if step > done]
         new += [scalars_event(now, step, figures) for step, figures in later]

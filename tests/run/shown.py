@@ -27,10 +27,10 @@ def commands() -> dict[str, list[str]]:
 def _of(page: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8")
     code = [line.strip() for line in _code(text.splitlines())]
-    joined = "\n".join(code).replace("\\\n", " ")
+    joined = re.sub(r"\s*\\\n", " ", "\n".join(code))
     for line in joined.splitlines():
         # what stands behind two blanks or a sign of a comment says what the command does
-        yield from _command(re.split(r"\s{3,}|\s#\s", line)[0])
+        yield from _command(re.split(r"\s{2,}|\s#\s", line)[0])
     for inline in INLINE.findall("\n".join(_prose(text.splitlines()))):
         # a name alone is a word, not something to type
         if " " in inline.strip():
