@@ -20,6 +20,7 @@ from instella.artifacts import journal
 from instella.artifacts.manifest import NAME
 from instella.artifacts.places import LOGS
 from instella.artifacts.store import Store
+from instella.progress import span
 from instella.recipe.graph import Stage
 
 FORMAT = "instella.status/1"
@@ -198,6 +199,10 @@ def lines(value: Mapping[str, Any]) -> Iterator[str]:
     for stage, state in states.items():
         if state == BROKEN:
             yield f"  {stage}: broken off; the next ./kit run goes on with it"
+    left = value.get("left")
+    if left is not None and value["done"] < len(states):
+        more = f", {left['unknown']} stages not counted" if left["unknown"] else ""
+        yield f"left: about {span(left['seconds'])} one stage after another, an estimate{more}"
     disk = value["disk"]
     sizes = [
         f"{disk[name] / 1e9:.2f} GB" for name in ("store_bytes", "results_bytes", "free_bytes")

@@ -79,6 +79,9 @@ def test_commands_run(nano_copy: Run) -> None:
     for command in table.RUN:
         done = run(shell_line(command), nano_copy.folder, timeout=SHELL_SECONDS)
         assert done.code == 0, f"{command}: {done.out[-2000:]}{done.err[-2000:]}"
+    whole = [sys.executable, "-m", "snakemake", "--report", "made/report.html", "--cores", "1"]
+    done = run(whole, nano_copy.folder, timeout=SHELL_SECONDS)
+    assert done.code == 0 and "Adding report.html" in done.err, done.err
 
 
 def shell_line(command: str) -> list[str]:
