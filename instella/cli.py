@@ -34,6 +34,7 @@ from instella.commands import (
     statement,
     status,
     store,
+    tensorboard,
 )
 from instella.errors import ERROR_PREFIX, KitError
 from instella.terminal import Plain
@@ -56,6 +57,7 @@ COMMANDS = (
     store,
     report,
     status,
+    tensorboard,
 )
 
 
@@ -85,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Errors are one line on stderr; ``--debug`` adds the traceback.
     """
-    args = _parser().parse_args(arguments)
+    args = command_line().parse_args(arguments)
     try:
         with redirect_stdout(cast(TextIO, Plain(sys.stdout))):
             return int(args.run(args))
@@ -120,7 +122,8 @@ def _print(message: str, args: argparse.Namespace) -> None:
     print(f"{ERROR_PREFIX}{text}{place}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """The parser with all commands."""
     parser = _Parser(prog="instella", description="Rerun, check and explain the recipe.")
     parser.add_argument(
         "--config", type=Path, default=Path("config.yaml"), help="placement file (config.yaml)"

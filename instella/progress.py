@@ -64,7 +64,7 @@ class Reporter:
         if tokens and elapsed >= RATE_AFTER_SECONDS:
             parts.append(f"{tokens / elapsed:,.0f} tokens/s")
         if elapsed >= RATE_AFTER_SECONDS:
-            parts.append(f"{_span(elapsed / max(step - first, 1) * (total - step))} left")
+            parts.append(f"{span(elapsed / max(step - first, 1) * (total - step))} left")
         text = f"{self._stage}: " + "  ".join(parts)
         if self._stream.isatty():
             self._stream.write(f"\r\x1b[K{text}")
@@ -90,7 +90,8 @@ class Reporter:
             self._open_line = False
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """A time in words: the two largest units of hours, minutes and seconds."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"

@@ -6,7 +6,10 @@ import time
 from typing import Any
 
 from instella.commands.common import add_parser, json_line, load_project
+from instella.commands.recipe import tokenized_rows
+from instella.plan.plan import Assumptions, plan
 from instella.report.progress import DONE, Place, lines, status_of
+from instella.report.remaining import remaining
 
 EVERY_SECONDS = 2.0
 
@@ -27,6 +30,10 @@ def run(args: argparse.Namespace) -> int:
     place = Place(project.workspace.results, project.workspace.store)
     while True:
         value = status_of(project.recipe.name, project.graph, place)
+        rows = tokenized_rows(place.results, project.recipe, {})
+        planned = plan(project.recipe, rows, Assumptions())
+        left = remaining(project.graph, value["stages"], place.results, planned)
+        value["left"] = {"seconds": round(left.seconds, 1), "unknown": left.unknown}
         text = json_line(value) if args.json else "\n".join(lines(value))
         if args.watch and not args.json and sys.stdout.isatty():
             text = f"\x1b[H\x1b[2J{text}"

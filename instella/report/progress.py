@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ from instella.artifacts import journal
 from instella.artifacts.manifest import NAME
 from instella.artifacts.places import LOGS
 from instella.artifacts.store import Store
+from instella.progress import span
 from instella.recipe.graph import Stage
 
 FORMAT = "instella.status/1"
 DONE, RUNNING, BROKEN, WAITING = "done", "running", "broken off", "waiting"
 TAIL_BYTES = 64 << 10
+LOG_BYTES = 16 << 20
 _KEY = re.compile(r"[0-9a-f]{64}")
 _STEP = re.compile(r"step ([0-9]{1,15})/([0-9]{1,15})(.*)")
 _FIGURE = re.compile(r"([a-z_]{1,40}) (-?[0-9][0-9.e+-]{0,30}|nan|inf|-inf)")
@@ -47,8 +50,7 @@ def status_of(name: str, graph: Mapping[str, Stage], place: Place) -> dict[str, 
         graph: its stages.
         place: results and store; may be missing.
     """
-    keys = journal.running_keys(place.results)
-    states = {stage: _state(stage, keys.get(stage), place) for stage in graph}
+    states = states_of(graph, place)
     return {
         "format": FORMAT,
         "recipe": name,
@@ -65,6 +67,12 @@ def status_of(name: str, graph: Mapping[str, Stage], place: Place) -> dict[str, 
             "free_bytes": _free(place.store.root),
         },
     }
+
+
+def states_of(graph: Mapping[str, Stage], place: Place) -> dict[str, str]:
+    """Stage to its state."""
+    keys = journal.running_keys(place.results)
+    return {stage: _state(stage, keys.get(stage), place) for stage in graph}
 
 
 def _state(stage: str, key: str | None, place: Place) -> str:
@@ -116,6 +124,19 @@ def last_words(log: Path, stage: str) -> dict[str, Any]:
         step = _STEP.fullmatch(line.removeprefix(prefix)) if line.startswith(prefix) else None
         if step is not None:
             return found | _words(step)
+    return found
+
+
+def told_steps(log: Path, stage: str) -> dict[int, float]:
+    """Step to tokens a second, of all steps that the end of a stage's log tells of."""
+    found = {}
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
+        for line in file.read().decode("utf-8", errors="replace").splitlines():
+            step = _STEP.fullmatch(line.removeprefix(f"{stage}: "))
+            rate = _RATE.search(step[3]) if step is not None else None
+            if step is not None and rate is not None:
+                found[int(step[1])] = float(rate[1].replace(",", ""))
     return found
 
 
@@ -178,6 +199,10 @@ def lines(value: Mapping[str, Any]) -> Iterator[str]:
     for stage, state in states.items():
         if state == BROKEN:
             yield f"  {stage}: broken off; the next ./kit run goes on with it"
+    left = value.get("left")
+    if left is not None and value["done"] < len(states):
+        more = f", {left['unknown']} stages not counted" if left["unknown"] else ""
+        yield f"left: about {span(left['seconds'])} one stage after another, an estimate{more}"
     disk = value["disk"]
     sizes = [
         f"{disk[name] / 1e9:.2f} GB" for name in ("store_bytes", "results_bytes", "free_bytes")

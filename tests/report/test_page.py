@@ -112,6 +112,21 @@ def test_what_grpo_logs_beside_its_artifacts_is_of_the_execution(
     assert single(capsys, run) == before
 
 
+def test_statements_are_listed_with_their_stage_and_hash(run: Path, capsys: Any) -> None:
+    """They are of this execution, so the rest of the page stays as it is without them."""
+    before = single(capsys, run)
+    place = run / "results/nano/statements"
+    (place / "provenance").mkdir(parents=True)
+    (place / "run.intoto.jsonl").write_bytes(b"{}\n")
+    (place / "provenance" / "sft.intoto.jsonl").write_bytes(b'{"of": "sft"}\n')
+    (place / "provenance" / "nobody.intoto.jsonl").write_bytes(b"{}\n")
+    after = single(capsys, run)
+    page = Page(after)
+    assert "provenance/sft.intoto.jsonl" in page.text and "provenance/nobody" not in page.text
+    assert sha256_bytes(b'{"of": "sft"}\n')[:12] in page.text
+    assert content_hash(before) == content_hash(after)
+
+
 def test_an_unfinished_run_is_told_as_such(tmp_path: Path, capsys: Any) -> None:
     results = tmp_path / "results" / "nano"
     results.mkdir(parents=True)

@@ -77,8 +77,18 @@ def test_watching_ends_with_the_run(run: Path, capsys: Any) -> None:
     assert set(json.loads(line)["stages"].values()) == {DONE}
 
 
+def test_what_is_left_is_estimated_from_what_was_measured(run: Path, capsys: Any) -> None:
+    """Both stages took 1.5 s the last time; without that, GRPO 3 is taken from its FLOPs."""
+    assert "left: about 3 s one stage after another, an estimate" in status(run, capsys)
+    assert json.loads(status(run, capsys, "--json"))["left"] == {"seconds": 3.0, "unknown": 0}
+    (run / "results/nano/journal/grpo3.jsonl").unlink()
+    left = json.loads(status(run, capsys, "--json"))["left"]
+    assert left["unknown"] == 0 and left["seconds"] > 1.5
+
+
 def test_a_run_that_has_not_begun_is_no_error(tmp_path: Path, capsys: Any) -> None:
-    assert "0 of 46 stages done" in status(tmp_path, capsys)
+    said = status(tmp_path, capsys)
+    assert "0 of 46 stages done" in said and "46 stages not counted" in said
 
 
 def test_a_log_of_anything_is_read_to_a_bound(tmp_path: Path) -> None:

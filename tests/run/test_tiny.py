@@ -35,6 +35,13 @@ def test_every_claim_is_met(tiny_run: TinyRun) -> None:
     assert [claim["about"] for claim in claims if not claim["met"]] == []
 
 
+def test_the_page_is_small_enough_to_be_sent(tiny_run: TinyRun) -> None:
+    run, _ = tiny_run
+    size = (run.results / "report.html").stat().st_size
+    print(f"report of tiny: {size} bytes")
+    assert size < 5_000_000
+
+
 def test_root_is_printed(tiny_run: TinyRun) -> None:
     run, done = tiny_run
     root = run.root()
