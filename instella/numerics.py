@@ -17,6 +17,15 @@ from instella.errors import BadUse, VerificationError
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
+# One order of the ranks' sum in NCCL and RCCL, whatever the sizes and the links; TunableOp
+# chooses by timing, and so does inductor unless told. docs/same-bytes.md has the sources.
+_GPU = {
+    "NCCL_ALGO": "Ring",
+    "NCCL_PROTO": "Simple",
+    "PYTORCH_TUNABLEOP_ENABLED": "0",
+    "TORCHINDUCTOR_DETERMINISTIC": "1",
+}
+
 # ATen's AVX2 kernels: softmax and attention reduce over lanes, so the width decides bits.
 # MKL_CBWR: COMPATIBLE is the only branch that CPUs of every vendor take.
 # NPY: float64 tables differ by vector width. The names are those numpy 2.4 dispatches on;
@@ -31,8 +40,22 @@ _PINS: dict[str, dict[str, str]] = {
         "TOKENIZERS_PARALLELISM": "false",
     },
     "native-cpu": _ONE_THREAD,
-    "gfx942": {},
-    "sm90": {},
+    # hipBLASLt documents no switch, so torch takes rocBLAS, which has one for its atomics.
+    # Of flash-attention's back ends for ROCm the Triton one ignores the deterministic option.
+    "gfx942": {
+        **_GPU,
+        "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE",
+        "RCCL_MSCCLPP_ENABLE": "0",
+        "RCCL_MSCCL_ENABLE": "0",
+        "ROCBLAS_DEFAULT_ATOMICS_MODE": "0",
+        "TENSILE_SOLUTION_SELECTION_METHOD": "0",
+        "TORCH_BLAS_PREFER_HIPBLASLT": "0",
+    },
+    "sm90": {
+        **_GPU,
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "NVIDIA_TF32_OVERRIDE": "0",
+    },
 }
 CLASSES = tuple(_PINS)
 _CPU_CLASSES = ("portable-x86", "native-cpu")
@@ -44,6 +67,12 @@ _STEERING_PREFIXES = (
     "OMP_", "GOMP_", "KMP_", "MKL_", "ATEN_", "ONEDNN_", "DNNL_", "NPY_", "TORCH", "PYTORCH_",
     "OPENBLAS_", "GOTO_", "BLIS_", "VECLIB_", "NUMEXPR_", "TBB_", "ARROW_", "SYMPY_", "MPMATH_",
     "TOKENIZERS_", "RAYON_",
+)  # fmt: skip
+# Those that only name devices, networks and memory stay: a GPU class drops what chooses kernels.
+_GPU_STEERING_PREFIXES = (
+    "NCCL_ALGO", "NCCL_PROTO", "RCCL_MSCCL", "PYTORCH_TUNABLEOP_", "TORCHINDUCTOR_", "TORCH_BLAS_",
+    "ROCBLAS_", "HIPBLAS_", "HIPBLASLT_", "TENSILE_", "MIOPEN_", "FLASH_ATTENTION_", "AITER_",
+    "CUBLAS_", "CUBLASLT_", "CUDNN_", "NVIDIA_TF32_",
 )  # fmt: skip
 _NEEDED_FLAGS = ("avx2", "fma")
 _CPUINFO = Path("/proc/cpuinfo")
@@ -78,9 +107,7 @@ def keep_freed_memory(environ: MutableMapping[str, str] = os.environ) -> None:
 def apply_environment(
     name: str, environ: MutableMapping[str, str] = os.environ, cpuinfo: Path = _CPUINFO
 ) -> None:
-    """Drop the variables that steer CPU libraries and set the class's own.
-
-    The GPU classes have no pins and leave the environment as it is.
+    """Drop the variables that steer the libraries of the class's hardware and set its own.
 
     Must run before torch or numpy are imported; processes started later inherit it.
 
@@ -97,13 +124,14 @@ def apply_environment(
     early = [module for module in ("numpy", "torch") if module in sys.modules]
     if early:
         raise RuntimeError(f"{early[0]} was imported before the numerics class was applied")
-    if name not in _CPU_CLASSES:
-        return
     require_machine(name, environ, cpuinfo)
-    for variable in [key for key in environ if key.startswith(_STEERING_PREFIXES)]:
+    on_cpu = name in _CPU_CLASSES
+    steering = _STEERING_PREFIXES if on_cpu else _GPU_STEERING_PREFIXES
+    for variable in [key for key in environ if key.startswith(steering)]:
         del environ[variable]
     environ.update(chosen)
-    keep_freed_memory(environ)
+    if on_cpu:
+        keep_freed_memory(environ)
 
 
 def require_machine(

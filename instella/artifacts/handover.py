@@ -24,7 +24,7 @@ from instella.errors import ERROR_PREFIX, BadUse, KitError, MachineError
 from instella.progress import Reporter
 from instella.recipe.graph import build_graph
 from instella.recipe.reader import read_recipe
-from instella.recipe.settings import Sharding
+from instella.recipe.settings import Checkpoints, Sharding
 
 FORMAT = "instella.job/1"
 _FOLDERS = ("output", "scratch", "downloads", "recipe_folder")
@@ -56,6 +56,7 @@ def write_handover(path: Path, handover: Handover) -> None:
         "workers": job.workers,
         "units": None if job.units is None else list(job.units),
         "sharding": asdict(job.sharding),
+        "checkpoints": asdict(job.checkpoints),
     }
     path.write_bytes(json_bytes(value))
 
@@ -86,6 +87,7 @@ def read_handover(path: Path, report: Reporter | None = None) -> tuple[Handover,
         workers=value["workers"],
         units=None if value["units"] is None else tuple(value["units"]),
         sharding=Sharding(**value["sharding"]),
+        checkpoints=Checkpoints(**value["checkpoints"]),
         report=report or Reporter(stage.name),
         **{name: Path(value[name]) for name in _FOLDERS},
     )
@@ -98,7 +100,7 @@ def _checked(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BadUse(f"{path}: {error.strerror}") from None
     wanted = {"format", "recipe", "stage", "inputs", *_FOLDERS, "ranks", "workers", "units"}
-    wanted.add("sharding")
+    wanted |= {"sharding", "checkpoints"}
     if not isinstance(value, dict) or value.get("format") != FORMAT or set(value) != wanted:
         raise BadUse(f"{path}: not a job of format {FORMAT}; it is written by instella stage")
     return value

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from instella.progress import Reporter
-from instella.recipe.settings import UNSHARDED, Sharding
+from instella.recipe.settings import RECIPES_CHECKPOINTS, UNSHARDED, Checkpoints, Sharding
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Job:
         report: progress lines.
         workers: processes of a tokens stage; never changes the bytes.
         sharding: how the ranks hold the network; never changes the bytes.
+        checkpoints: when a training stage saves, and how many of them stay.
         units: (I, N): only share I of N of a tokens stage's units is wanted, in scratch.
     """
 
@@ -42,3 +43,4 @@ class Job:
     workers: int = 1
     units: tuple[int, int] | None = None
     sharding: Sharding = UNSHARDED
+    checkpoints: Checkpoints = RECIPES_CHECKPOINTS

@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
@@ -134,6 +135,7 @@ class _Execution:
                 "identity": self.key,
                 "content": manifest.content,
                 "ranks": self.workspace.ranks,
+                "sharding": asdict(self.workspace.sharding),
                 **journal.host_facts(),
             }
             journal.append(self.workspace.results, self.stage.name, entry)
@@ -256,6 +258,7 @@ class _Execution:
             workers=self.workspace.workers,
             units=units,
             sharding=self.workspace.sharding,
+            checkpoints=self.workspace.checkpoints,
         )
 
     def _publish(self, output: Path) -> Manifest:

@@ -7,7 +7,7 @@ from instella.artifacts.manifest import NAME, Manifest, read_manifest
 from instella.artifacts.store import Store
 from instella.errors import Incomplete, VerificationError
 from instella.recipe.graph import Stage
-from instella.recipe.settings import UNSHARDED, Sharding
+from instella.recipe.settings import RECIPES_CHECKPOINTS, UNSHARDED, Checkpoints, Sharding
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Workspace:
         ranks: processes of a training stage.
         workers: processes of a tokens stage.
         sharding: how the ranks of a training stage hold its network.
+        checkpoints: when a training stage saves, and how many of them stay.
     """
 
     results: Path
@@ -31,6 +32,7 @@ class Workspace:
     ranks: int = 1
     workers: int = 1
     sharding: Sharding = UNSHARDED
+    checkpoints: Checkpoints = RECIPES_CHECKPOINTS
 
     def manifest(self, stage: str) -> Path:
         """Path of a stage's manifest, whether it exists or not."""

@@ -90,6 +90,7 @@ def load_project(args: argparse.Namespace) -> Project:
         ranks=placement.ranks,
         workers=placement.workers,
         sharding=placement.sharding,
+        checkpoints=placement.checkpoints,
     )
     return Project(recipe, placement, build_graph(recipe), workspace)
 

@@ -35,8 +35,9 @@ def run(args: argparse.Namespace) -> int:
         left = remaining(project.graph, value["stages"], place.results, planned)
         value["left"] = {"seconds": round(left.seconds, 1), "unknown": left.unknown}
         text = json_line(value) if args.json else "\n".join(lines(value))
-        if args.watch and not args.json and sys.stdout.isatty():
-            text = f"\x1b[H\x1b[2J{text}"
+        if args.watch and not args.json and sys.stdout.isatty() and sys.__stdout__ is not None:
+            # past the filter of foreign text: this is ours
+            sys.__stdout__.write("\x1b[H\x1b[2J")
         print(text, flush=True)
         if not args.watch or all(state == DONE for state in value["stages"].values()):
             return 0

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from instella import numerics
 from instella.artifacts.handover import Handover, write_handover
 from instella.artifacts.identity import PACKAGE_FOLDER
 from instella.artifacts.job import Job
@@ -112,7 +113,9 @@ def plan_of(job: Job, recipe: Path, image: Image, container: Container) -> Plan:
     )
     command = ("python3", "-m", "instella", "job", str(JOB / "job.json"), "--confined")
     name = f"instella-{hashlib.sha256(os.fsencode(work)).hexdigest()[:24]}"
-    return plan_command(name, image, container, command, mounts)
+    plan = plan_command(name, image, container, command, mounts)
+    # also for what the image starts before the job's own process sets them
+    return replace(plan, environment={**plan.environment, **numerics.pins(job.numerics)})
 
 
 def plan_command(

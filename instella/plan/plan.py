@@ -8,10 +8,10 @@ from instella.plan.flops import seconds
 from instella.plan.work import Work, work_of
 from instella.recipe.derived import parameter_count
 from instella.recipe.graph import build_graph
-from instella.recipe.settings import Hardware, Policy, Preference, Recipe
+from instella.recipe.settings import RECIPES_CHECKPOINTS, Hardware, Policy, Preference, Recipe
 
-# The trainer keeps so many resumable checkpoints of a stage at a time.
-KEPT_CHECKPOINTS = 2
+# The trainer keeps so many resumable checkpoints of a stage at a time, unless told otherwise.
+KEPT_CHECKPOINTS = RECIPES_CHECKPOINTS.keep
 
 
 @dataclass(frozen=True)

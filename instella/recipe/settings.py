@@ -504,6 +504,19 @@ UNSHARDED = Sharding()
 
 
 @dataclass(frozen=True)
+class Checkpoints:
+    """Which resumable checkpoints of a training stage are written and stay while it runs."""
+
+    every: int | None = setting(
+        "steps between two; null: save_every of the recipe", default=None, at_least=1
+    )
+    keep: int = setting("the newest that stay", default=2, at_least=1, at_most=1000)
+
+
+RECIPES_CHECKPOINTS = Checkpoints()
+
+
+@dataclass(frozen=True)
 class Placement:
     """``config.yaml``: where and how a recipe runs. Never part of an identity."""
 
@@ -521,6 +534,9 @@ class Placement:
         "processes of a tokens stage", default=1, at_least=1, at_most=MOST_PROCESSES
     )
     sharding: Sharding = setting("parts of the network on each rank", default=UNSHARDED)
+    checkpoints: Checkpoints = setting(
+        "resumable checkpoints of a running training stage", default=RECIPES_CHECKPOINTS
+    )
     container: Container = setting("engine", default=Container())
     launcher: str = setting(
         "who starts the processes of a training stage: local: the stage itself, on its machine; "

@@ -46,6 +46,7 @@ from instella.training.loop import (
     ledger_fields,
     resume,
     save,
+    save_every,
     stop_is_wanted,
 )
 from instella.training.objectives import group_advantages, policy_loss
@@ -114,7 +115,7 @@ def _run(group: Group, job: Job) -> None:
             keep(job, trainer, training, step + 1)
             last = step + 1 == steps.total_steps
             stop = not last and stop_is_wanted(group)
-            if (step + 1) % training.save_every == 0 or last or stop:
+            if (step + 1) % save_every(job, training) == 0 or last or stop:
                 save(job, trainer, lines, ledger)
             tokens += line["tokens"]
             shown = {name: line[name] for name in SHOWN} | {"entropy": made.health["entropy"]}

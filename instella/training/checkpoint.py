@@ -27,9 +27,9 @@ from torch import Tensor
 
 from instella import canonical
 from instella.errors import VerificationError
+from instella.recipe.settings import RECIPES_CHECKPOINTS
 from instella.step_files import LEDGER, STEPS
 
-KEEP = 2
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
@@ -104,8 +104,9 @@ def save(
     optimizer: Mapping[str, Tensor],
     lines: list[dict[str, Any]],
     ledger: list[bytes],
+    stay: int = RECIPES_CHECKPOINTS.keep,
 ) -> Path:
-    """Write the checkpoint of ``step`` and drop all but the newest two.
+    """Write the checkpoint of ``step`` and drop all but the newest.
 
     Args:
         folder: where checkpoints lie; made if missing.
@@ -113,6 +114,7 @@ def save(
         model, optimizer: tensors by name.
         lines: step lines so far.
         ledger: lines of the step ledger so far, as bytes.
+        stay: how many stay, this one included.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_unfinished(folder)
@@ -121,7 +123,7 @@ def save(
     canonical.write_safetensors(draft / MODEL, model)
     canonical.write_safetensors(draft / OPTIMIZER, optimizer)
     write_logs(draft, lines, ledger)
-    return commit(draft, step, {file: canonical.sha256_file(draft / file) for file in FILES})
+    return commit(draft, step, {file: canonical.sha256_file(draft / file) for file in FILES}, stay)
 
 
 def begin(folder: Path, step: int) -> Path:
@@ -141,13 +143,16 @@ def write_logs(draft: Path, lines: list[dict[str, Any]], ledger: list[bytes]) ->
     canonical.write_bytes(draft / LEDGER, b"".join(ledger))
 
 
-def commit(draft: Path, step: int, files: Mapping[str, str]) -> Path:
+def commit(
+    draft: Path, step: int, files: Mapping[str, str], stay: int = RECIPES_CHECKPOINTS.keep
+) -> Path:
     """Make a checkpoint of a folder in which all its files are written.
 
     Args:
         draft: in the folder of the checkpoints.
         step: updates done.
         files: SHA-256 of each file.
+        stay: how many checkpoints stay, this one included; others go once it is whole.
     """
     state = {"step": step, "files": dict(files)}
     digest = canonical.sha256_bytes(canonical.json_bytes(state))
@@ -157,7 +162,7 @@ def commit(draft: Path, step: int, files: Mapping[str, str]) -> Path:
     _remove(target)
     draft.rename(target)
     canonical.flush(target.parent)
-    _prune(target.parent, step)
+    _prune(target.parent, step, stay)
     return target
 
 
@@ -282,10 +287,10 @@ def _steps(folder: Path) -> list[int]:
     return [int(name[1]) for name in names if name]
 
 
-def _prune(folder: Path, step: int) -> None:
+def _prune(folder: Path, step: int, stay: int) -> None:
     # a checkpoint beyond the step just written was damaged, or this one would follow it
     older = sorted((known for known in _steps(folder) if known <= step), reverse=True)
-    for known in set(_steps(folder)) - set(older[:KEEP]):
+    for known in set(_steps(folder)) - set(older[:stay]):
         _remove(folder / _name(known))
 
 

@@ -7,10 +7,12 @@ and else over the interface by which this machine reaches the master.
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 import psutil
@@ -27,6 +29,7 @@ INTERFACE = "GLOO_SOCKET_IFNAME"
 # ranks have told by then that they run.
 TIMEOUT = timedelta(days=1)
 FORM_SECONDS = 60.0
+SPARE_SECONDS = 10.0
 START_SECONDS = 600.0
 # So long a rank that only knows that a peer is gone waits for the peer to say why.
 PATIENCE_SECONDS = 5.0
@@ -70,8 +73,8 @@ def run_as_member(function: Callable[[int, int], Result]) -> Result:
     rank, ranks = member()
     try:
         store = _meet()
-        os.environ.setdefault(INTERFACE, interface_towards(os.environ["MASTER_ADDR"]))
-        with joined(rank, ranks, store, timedelta(seconds=FORM_SECONDS)):
+        chosen = os.environ.get(INTERFACE) or interface_towards(os.environ["MASTER_ADDR"])
+        with over(chosen), joined(rank, ranks, store, timedelta(seconds=FORM_SECONDS)):
             result = function(rank, ranks)
             dist.barrier()
     except Stopped:
@@ -97,15 +100,73 @@ def _meet() -> dist.Store:
 
 
 @contextmanager
-def joined(rank: int, ranks: int, store: dist.Store, limit: timedelta) -> Iterator[None]:
-    """The process group, formed within ``limit``; what it does later may take ``TIMEOUT``."""
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=limit)
+def over(interface: str) -> Iterator[None]:
+    """Let sockets go over an interface, and put back what was set before.
+
+    A process that trained among ranks of its own machine starts others later: left in the
+    environment, ``lo`` would make a rank of several nodes listen where no other node reaches it.
+    """
+    before = os.environ.get(INTERFACE)
+    os.environ[INTERFACE] = interface
     try:
-        dist.barrier()  # a connection made later would be made under the long limit
+        yield
+    finally:
+        if before is None:
+            del os.environ[INTERFACE]
+        else:
+            os.environ[INTERFACE] = before
+
+
+@contextmanager
+def joined(rank: int, ranks: int, store: dist.Store, limit: timedelta) -> Iterator[None]:
+    """The process group, formed within ``limit``; what it does later may take ``TIMEOUT``.
+
+    Raises:
+        KitError: the others were not reached, and torch would have waited on.
+    """
+    _within(limit, partial(_form, rank, ranks, store, limit))
+    try:
         dist.distributed_c10d._set_pg_timeout(TIMEOUT)
         yield
     finally:
         dist.destroy_process_group()
+
+
+def _form(rank: int, ranks: int, store: dist.Store, limit: timedelta) -> None:
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=limit)
+    try:
+        dist.barrier()  # a connection made later would be made under the long limit
+    except BaseException:
+        dist.destroy_process_group()
+        raise
+
+
+def _within(limit: timedelta, form: Callable[[], None]) -> None:
+    """Call ``form`` in a thread of its own: gloo may wait for ever for a peer that cannot come.
+
+    What it raises is raised here. It keeps ``limit`` twice, for the connections and for the
+    first barrier, so only a wait without any limit is longer than that.
+    """
+    found: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            form()
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    seconds = 2 * limit.total_seconds() + SPARE_SECONDS
+    thread.join(seconds)
+    if thread.is_alive():
+        over = os.environ.get(INTERFACE, "an interface of torch's choice")
+        raise KitError(
+            f"the ranks did not reach each other over {over} in {seconds:.0f} s: see whether every "
+            f"node has that network (interface in the site file, {INTERFACE}), then {AGAIN}"
+        )
+    if found:
+        raise found[0]
 
 
 def subgroup(members: Iterable[int], own: bool) -> dist.ProcessGroup | None:

@@ -251,7 +251,7 @@ def train(
     ledger = Ledger(training.ledger_every, total, group.rank == 0, layout.digest_together)
     lines = resume(job, trainer, ledger)
     tokens = 0
-    with Saver(job.scratch / CHECKPOINTS, trainer) as saver:
+    with Saver(job.scratch / CHECKPOINTS, trainer, job.checkpoints.keep) as saver:
         while trainer.step < total:
             epoch, examples = cursor.at(trainer.step)
             seed_generators(training.seed, trainer.step)
@@ -266,7 +266,7 @@ def train(
             )
             keep(job, trainer, training, figures.step)
             stop = figures.step < total and stop_is_wanted(group)
-            if figures.step % training.save_every == 0 or figures.step == total or stop:
+            if figures.step % save_every(job, training) == 0 or figures.step == total or stop:
                 saver.save(lines, ledger.lines)
             saver.check()
             tokens += batch.tokens
@@ -276,6 +276,11 @@ def train(
                 end_here(job, group, figures.step, total)
         saver.finish()
     return Trained(trainer, lines, ledger, *trainer.gathered())
+
+
+def save_every(job: Job, training: settings.Training) -> int:
+    """Steps between resumable checkpoints: of the place where it runs, or else of the recipe."""
+    return job.checkpoints.every or training.save_every
 
 
 def stop_is_wanted(group: Group) -> bool:
@@ -333,7 +338,7 @@ def keep(job: Job, trainer: Trainer, training: settings.Training, step: int) -> 
 
 def save(job: Job, trainer: Trainer, lines: list[Line], ledger: Ledger) -> None:
     """Write a resumable checkpoint into the job's scratch, and wait for it."""
-    with Saver(job.scratch / CHECKPOINTS, trainer) as saver:
+    with Saver(job.scratch / CHECKPOINTS, trainer, job.checkpoints.keep) as saver:
         saver.save(lines, ledger.lines)
         saver.finish()
 

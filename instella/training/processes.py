@@ -77,8 +77,7 @@ def launch(ranks: int, function: Callable[..., Result], *arguments: Any) -> Resu
         for rank in range(1, ranks):
             children.append(_start(rank, ranks, store.port, function, arguments))
         _wait_until_started(children)
-        os.environ[joining.INTERFACE] = INTERFACE
-        with watched(children), joined(0, ranks, store, limit):
+        with watched(children), joining.over(INTERFACE), joined(0, ranks, store, limit):
             result = function(Group(0, ranks), *arguments)
             dist.barrier()
         patience = END_SECONDS
@@ -154,8 +153,7 @@ def _child(
         limit = timedelta(seconds=FORM_SECONDS)
         store = dist.TCPStore(HOST, port, ranks, False, timeout=limit, wait_for_workers=False)
         pipe.send(STARTED)
-        os.environ[joining.INTERFACE] = INTERFACE
-        with joined(rank, ranks, store, limit):
+        with joining.over(INTERFACE), joined(rank, ranks, store, limit):
             function(Group(rank, ranks), *arguments)
             _assert_numerics(arguments)
             dist.barrier()

@@ -41,11 +41,13 @@ class Saver:
     Args:
         folder: where checkpoints lie, one for all ranks.
         state: of the trainer.
+        stay: how many checkpoints stay.
     """
 
-    def __init__(self, folder: Path, state: State) -> None:
+    def __init__(self, folder: Path, state: State, stay: int) -> None:
         self._folder = folder
         self._state = state
+        self._stay = stay
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self._ended = threading.Event()
@@ -74,7 +76,7 @@ class Saver:
             if layout.rank == 0:
                 tensors = self._state.tensors()
                 weights, moments = checkpoint.weights_of(tensors), checkpoint.moments_of(tensors)
-                checkpoint.save(self._folder, step, weights, moments, lines, ledger)
+                checkpoint.save(self._folder, step, weights, moments, lines, ledger, self._stay)
             return
         self.finish()
         name = checkpoint.begin(self._folder, step).name if layout.rank == 0 else ""
@@ -141,7 +143,7 @@ class Saver:
                     return
             files[name] = str(canonical.read_json(_note(draft, name)))
             _note(draft, name).unlink()
-        checkpoint.commit(draft, step, files)
+        checkpoint.commit(draft, step, files, self._stay)
 
 
 def _note(draft: Path, name: str) -> Path:

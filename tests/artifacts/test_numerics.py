@@ -144,12 +144,31 @@ def test_what_acted_before_python_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         )
 
 
-def test_gpu_classes_leave_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_classes_choose_kernels_and_leave_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.delitem(sys.modules, "numpy", raising=False)
-    environ = {"OMP_NUM_THREADS": "7"}
-    numerics.apply_environment("gfx942", environ)
-    assert environ == {"OMP_NUM_THREADS": "7"}
+    place = {"NCCL_SOCKET_IFNAME": "ib0", "OMP_NUM_THREADS": "7", "PYTORCH_ROCM_ARCH": "gfx942"}
+    theirs = {"HIPBLASLT_TUNING_FILE": "a.csv", "NCCL_ALGO": "Tree", "CUBLAS_WORKSPACE_CONFIG": "x"}
+    for name in ("gfx942", "sm90"):
+        environ = {**place, **theirs}
+        numerics.apply_environment(name, environ)
+        assert environ == {**place, **numerics.pins(name)}
+
+
+@pytest.mark.parametrize("name", ["gfx942", "sm90"])
+def test_pins_of_a_gpu_class_reach_its_process(name: str) -> None:
+    """Set before torch: a process that applies the class, and what it starts, have them."""
+    code = (
+        "import json, os, sys; from instella import numerics; "
+        f"numerics.apply_environment({name!r}); assert 'torch' not in sys.modules; "
+        "os.execv('/usr/bin/env', ['env'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "NCCL_ALGO": "Tree", "PYTORCH_TUNABLEOP_ENABLED": "1"},
+    )  # fmt: skip
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert numerics.pins(name).items() <= found.items()
 
 
 def test_unknown_class() -> None:

@@ -367,6 +367,7 @@ def test_journal_tells_host_and_memory_and_mends_a_cut_line(project: Project) ->
     assert lines[1] == '{"cut' and len(lines) == 3
     last = json.loads(lines[2])
     assert last["outcome"] == "hit" and last["cores"] == os.cpu_count()
+    assert last["sharding"] == {"kind": "none", "ranks": None, "wrap": "block"}
     assert last["peak_rss"] > 1_000_000 and last["identity"] == json.loads(lines[0])["identity"]
 
 

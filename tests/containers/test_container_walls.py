@@ -6,15 +6,18 @@ import socket
 import subprocess
 import sys
 import urllib.error
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from instella import numerics
 from instella.artifacts.handover import read_handover
 from instella.artifacts.job import Job
 from instella.containers.images import Image, read_images
 from instella.containers.inside import explained
 from instella.containers.walls import OTHER_USER, Plan, let_in, plan_of, take_back
+from instella.containers.words import apptainer_words, docker_arguments, podman_words
 from instella.errors import BadUse, KitError
 from instella.progress import Reporter
 from instella.prove.copies import PROJECT
@@ -65,6 +68,16 @@ def test_the_plan_mounts_the_job_and_nothing_else(tmp_path: Path) -> None:
     }
     assert plan.user != (0, 0)
     assert str(tmp_path) not in str((plan.name, plan.command, dict(plan.environment)))
+
+
+@pytest.mark.parametrize("name", ["portable-x86", "gfx942", "sm90"])
+def test_the_pins_of_the_class_are_told_to_the_container(tmp_path: Path, name: str) -> None:
+    job = replace(make_job(tmp_path), numerics=name)
+    plan = plan_of(job, RECIPE, read_images()["cpu"], Container(engine="docker"))
+    told = {f"--env={variable}={value}" for variable, value in numerics.pins(name).items()}
+    assert numerics.pins(name).items() <= docker_arguments(plan)["environment"].items()
+    for words in (podman_words(plan), apptainer_words(plan, tmp_path / "x")):
+        assert told and told <= set(words)
 
 
 def test_the_job_inside_has_the_paths_of_the_container(tmp_path: Path) -> None:

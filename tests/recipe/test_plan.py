@@ -16,7 +16,7 @@ from instella.plan.memory import (
     resumable_bytes,
     state_bytes,
 )
-from instella.plan.plan import KEPT_CHECKPOINTS, Assumptions, plan
+from instella.plan.plan import Assumptions, plan
 from instella.plan.report import HEAD, LEGEND, legend, scaled, text
 from instella.plan.work import updates, work_of
 from instella.recipe.settings import Import, Model, Recipe
@@ -127,12 +127,6 @@ def test_updates_drop_the_partial_batch(recipe: Recipe) -> None:
     assert updates(training, 2173340, 128) == 3 * 16979
     assert updates(replace(training, max_steps=5), 2173340, 128) == 5
     assert updates(training, 127, 128) == 0
-
-
-def test_kept_checkpoints_are_the_trainer_s() -> None:
-    from instella.training import checkpoint
-
-    assert checkpoint.KEEP == KEPT_CHECKPOINTS
 
 
 def test_table_names_all_stages_and_the_ratios(capsys: pytest.CaptureFixture[str]) -> None:

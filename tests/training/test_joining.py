@@ -4,13 +4,16 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from training_helpers import run_small, small_job, small_training
 
 from instella import stopping
-from instella.errors import BadUse, Stopped, VerificationError
+from instella.errors import BadUse, KitError, Stopped, VerificationError
 from instella.training import joining
 from instella.training.joining import interface_towards, member
 from instella.training.processes import launch
@@ -29,7 +32,7 @@ from test_joining import part
 from training_helpers import small_job
 from instella.training.processes import launch
 found = launch({ranks}, part, small_job(Path({folder!r})), {how!r})
-print("went on", os.environ["RANK"], os.environ["GLOO_SOCKET_IFNAME"], found, flush=True)
+print("went on", os.environ["RANK"], found, flush=True)
 """
 
 
@@ -40,6 +43,8 @@ def part(group: Group, job: object, how: str) -> str:
     if how == "die" and group.rank == 1:
         os._exit(9)
     group.barrier()
+    if group.rank == 0:
+        print("over", os.environ[joining.INTERFACE], flush=True)
     return run_small(group, job, small_training())  # type: ignore[arg-type]
 
 
@@ -57,7 +62,7 @@ def test_ranks_of_torchrun_train_to_the_same_bytes(tmp_path: Path) -> None:
     expected = run_small(Group(), small_job(tmp_path / "alone"), small_training())
     done = torchrun(tmp_path, "train")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["went", "on", "0", "lo", *str(expected).split()]
+    assert done.stdout.split() == ["over", "lo", "went", "on", "0", *str(expected).split()]
 
 
 def test_a_rank_of_torchrun_that_fails_ends_the_others(tmp_path: Path) -> None:
@@ -102,6 +107,28 @@ def test_the_interface_is_the_one_that_leads_there() -> None:
     assert interface_towards("127.0.0.1") == "lo"
     with pytest.raises(BadUse, match="no way to"):
         interface_towards("no-such-host.invalid")
+
+
+def test_the_interface_of_a_run_is_not_left_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(joining.INTERFACE, raising=False)
+    with joining.over("lo"), joining.over("east"):
+        assert os.environ[joining.INTERFACE] == "east"
+    assert joining.INTERFACE not in os.environ
+
+
+def test_ranks_that_never_meet_end_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As gloo does where a rank died while the group formed: it waits without a limit."""
+    monkeypatch.setenv(joining.INTERFACE, "lo")
+    monkeypatch.setattr(joining, "SPARE_SECONDS", 0.0)
+    monkeypatch.setattr(joining, "_form", lambda *_: threading.Event().wait())
+    store = dist.HashStore()
+    wanted = r"^the ranks did not reach each other over lo in 1 s: .* run the stage again"
+    with (
+        pytest.raises(KitError, match=wanted) as caught,
+        joining.joined(0, 2, store, timedelta(seconds=0.5)),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
 
 
 def test_a_run_that_is_stopped_after_each_step_ends_with_the_same_bytes(

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from test_sharding import FULL, run_cases
 
 from instella import canonical
 from instella.errors import KitError
+from instella.recipe.settings import Checkpoints
 from instella.training import checkpoint
 from instella.training.checkpoint import STATE, part_name
 from instella.training.loop import CHECKPOINTS
@@ -19,6 +21,7 @@ from instella.training.processes import launch
 from instella.training.reduction import Group
 
 FORK = multiprocessing.get_context("fork")
+OFTEN = Checkpoints(every=1, keep=3)
 CASE = {"run": ("pretrain", FULL)}
 
 
@@ -73,6 +76,43 @@ def test_killed_in_the_middle_of_a_checkpoint(tmp_path: Path) -> None:
         assert list(folder.glob("unfinished-*"))
     assert digests(run_toy("pretrain", inputs, tmp_path / "run")) == expected
     assert not list(folder.glob("unfinished-*"))
+
+
+def run_pruning(inputs: Path, folder: Path, name: str) -> int | None:
+    """Exit code of a run that is killed as it removes the checkpoint of that name."""
+
+    def child() -> None:
+        real = shutil.rmtree
+
+        def remove(path: Path, **options: Any) -> None:
+            if path.name.endswith(name):
+                (path / STATE).unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(path, **options)
+
+        shutil.rmtree = remove  # type: ignore[assignment]
+        run_toy("pretrain", inputs, folder, checkpoints=OFTEN)
+
+    process = FORK.Process(target=child)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def test_the_place_says_how_many_checkpoints_stay(tmp_path: Path) -> None:
+    """Every step, the last three: the bytes are those of every second, also after a kill."""
+    inputs = write_inputs(tmp_path / "inputs")
+    expected = digests(run_toy("pretrain", inputs, tmp_path / "alone"))
+    folder = tmp_path / "run" / "scratch" / CHECKPOINTS
+    assert run_pruning(inputs, tmp_path / "run", "step-00000002") == -signal.SIGKILL
+    assert [checkpoint.verify(path).step for path in sorted(folder.glob("step-*"))] == [3, 4, 5]
+    assert list(folder.glob("unfinished-*"))
+    assert digests(run_toy("pretrain", inputs, tmp_path / "run", checkpoints=OFTEN)) == expected
+    assert [checkpoint.verify(path).step for path in sorted(folder.iterdir())] == [4, 5, 6]
+    once = digests(run_toy("pretrain", inputs, tmp_path / "once", checkpoints=Checkpoints(5, 1)))
+    assert once == expected
+    left = sorted((tmp_path / "once" / "scratch" / CHECKPOINTS).iterdir())
+    assert [checkpoint.verify(path).step for path in left] == [6]
 
 
 def test_parts_that_do_not_belong_together_are_no_checkpoint(tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from stage_toys import SETTINGS, SHAPE, STAGES, digests, run_all, toy_job, write_inputs
 from torch import nn
 
 from instella.artifacts.job import Job
 from instella.errors import BadUse
+from instella.model.convert import from_olmo, to_olmo
+from instella.network.folder import load_folder, save_folder
 from instella.recipe.settings import Optimizer, Sharding
 from instella.step_files import LEDGER
 from instella.training.checkpoint import latest, part_name
@@ -99,6 +102,33 @@ def test_a_sharded_checkpoint_is_written_in_parts(two: Path) -> None:
         "model.safetensors",
         "optimizer.safetensors",
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_sharded_checkpoint_goes_to_olmos_layout_and_to_a_folder_and_back(
+    tmp_path: Path, two: Path, alone: Path, dtype: torch.dtype
+) -> None:
+    """No byte and no dtype changes on the way; in float32 the folder is the published one."""
+    found = latest(two / "full-pretrain" / "scratch" / CHECKPOINTS, print)
+    assert found is not None
+    state = {name: item.to(dtype) for name, item in found.model().items()}
+    theirs = to_olmo(state, SHAPE.num_hidden_layers)
+    save_file(theirs, tmp_path / "olmo.safetensors")
+    back = from_olmo(load_file(tmp_path / "olmo.safetensors"), SHAPE.num_hidden_layers)
+    published = alone / "pretrain" / "output"
+    network = load_folder(published, "portable-x86")
+    limit = SETTINGS["pretrain"].data.sequence_length
+    for name, weights in (("one", back), ("two", None)):
+        (tmp_path / name).mkdir()
+        if weights is None:
+            network = load_folder(tmp_path / "one", "portable-x86")
+        save_folder(tmp_path / name, network, published, limit, state=weights)
+    assert {item.dtype for item in network.state_dict().values()} == {dtype}
+    assert all(torch.equal(item, state[name]) for name, item in network.state_dict().items())
+    file = "model.safetensors"
+    one, two_ = ((tmp_path / name / file).read_bytes() for name in ("one", "two"))
+    assert one == two_
+    assert (one == (published / file).read_bytes()) == (dtype == torch.float32)
 
 
 def without_last(scratch: Path, copy: Path) -> None:
