@@ -114,6 +114,8 @@ PARSED = {
         "instella --recipe recipes/instella-3b.yaml engines check grpo1",
         "instella --recipe recipes/instella-3b.yaml engines export grpo1 "
         "--checkpoint FOLDER/checkpoints/global_step_1200 --output MADE",
+        "instella engines rehearse grpo1 --output FOLDER --steps 2",
+        "instella engines agree grpo3 --prompts 64",
         "instella evaluation harness sft --tasks arc_easy,sums --output OUT",
         "instella evaluation judge answer dpo --questions FILE SHA256 --output answers.jsonl",
         "instella evaluation judge ask mt_bench answers.jsonl --questions FILE SHA256 "
@@ -142,6 +144,7 @@ NAMED = (
     "instella import",
     "instella engines",
     "instella stage",
+    "instella stage STAGE",
     "instella stage NAME",
     "instella image build",
     "instella prove",
@@ -161,6 +164,7 @@ NOT_RUN = {
     ),
     "sets up an environment of a gigabyte or one for measurements; tests/kit tests kit itself": (
         "./kit setup verl",
+        "./kit setup vllm",
         "./kit setup harness",
         "./kit setup signing",
         "./kit setup slurm",
@@ -204,6 +208,7 @@ NOT_RUN = {
         "./kit run results/NAME/tokenizer/manifest.json --config recipe=recipes/NAME.yaml",
     ),
     "measures for minutes": (
+        "python -m benchmarks.harness_checks",
         "python -m benchmarks.tamper",
         "python -m benchmarks.kill_campaign",
         "python -m benchmarks.portable_step",
