@@ -57,8 +57,8 @@ RUN = (
 ELSEWHERE = {
     "./kit setup exports": "tests/run/test_exports.py",
     "./kit setup s3": "tests/artifacts/test_store_s3.py",
-    "./kit setup docs": "tests/run/test_site.py",
-    ".venvs/docs/bin/python -m mkdocs build --strict": "tests/run/test_site.py",
+    "./kit setup docs": "tests/run/test_docs_site.py",
+    ".venvs/docs/bin/python -m mkdocs build --strict": "tests/run/test_docs_site.py",
     "./kit setup tensorboard": "tests/report/test_tensorboard.py",
     "./kit run --config recipe=recipes/COPY.yaml": "tests/run/test_changes.py",
     "./kit run --config recipe=recipes/mine.yaml": "tests/run/test_changes.py",
