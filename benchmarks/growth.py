@@ -10,7 +10,7 @@ All figures are CPU time and the memory of the largest process of whole commands
 - files: small objects that a store holds, for ``store verify`` and ``store gc --dry-run``;
 - bytes: size of a store of a few files, for ``store verify``.
 
-A line that grows at most linearly lies below the dashed one in ``benchmarks/growth.svg``.
+A line that grows at most linearly lies below the dashed one in ``docs/growth.svg``.
 """
 
 import argparse
@@ -172,7 +172,7 @@ def store_points(folder: Path, what: str, times: int, amount: str) -> list[Point
 
 
 def draw(points: list[Point]) -> None:
-    """Write ``benchmarks/growth.svg``."""
+    """Write ``docs/growth.svg``."""
     rows = [[item.series, item.times, item.cpu, item.memory] for item in points]
     subprocess.run(
         [str(PLOTS), "-m", "benchmarks.growth_plot"],

@@ -1,4 +1,4 @@
-"""Draws ``benchmarks/growth.svg`` from rows on standard input; run by ``benchmarks.growth``.
+"""Draws ``docs/growth.svg`` from rows on standard input; run by ``benchmarks.growth``.
 
 It runs in ``.venvs/plots``, which has matplotlib and nothing of the kit.
 """
@@ -14,7 +14,7 @@ matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "growth"
 from matplotlib import pyplot  # noqa: E402
 
-TARGET = Path(__file__).with_name("growth.svg")
+TARGET = Path(__file__).parents[1] / "docs" / "growth.svg"
 
 
 def main() -> None:

@@ -208,6 +208,7 @@ NOT_RUN = {
         "./kit run results/NAME/tokenizer/manifest.json --config recipe=recipes/NAME.yaml",
     ),
     "measures for minutes": (
+        "python -m benchmarks.growth",
         "python -m benchmarks.harness_checks",
         "python -m benchmarks.tamper",
         "python -m benchmarks.kill_campaign",
