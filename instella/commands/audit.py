@@ -28,6 +28,8 @@ from instella.prove.recorded import Compared, Recorded, comparison, recipe_hash
 from instella.terminal import plain
 from instella.wheels import assert_wheels
 
+OWN_CACHE = PACKAGE_FOLDER.parent / ".kit" / "cache"
+
 
 def register(subparsers: Any) -> None:
     """Add ``root``, ``audit`` and ``why``."""
@@ -93,8 +95,8 @@ def run_audit(args: argparse.Namespace) -> int:
     if args.sample is not None:
         _require_own(project)
     workspace = project.workspace
-    # The store's cache of code facts is the maker's word: the code is read anew.
-    tools = replace(project.toolchain(), code=CodeIndex(PACKAGE_FOLDER))
+    # The store's cache of code facts is the maker's word; the auditor's tree has its own.
+    tools = replace(project.toolchain(), code=CodeIndex(PACKAGE_FOLDER, OWN_CACHE))
     findings = verify(workspace.results, workspace.store, project.graph, tools, args.jobs)
     faults = list(findings.faults)
     faults += _statements(project, args.key, findings.notes)
