@@ -7,6 +7,7 @@ from docker.types import DeviceRequest
 from docker.types import Mount as DockerMount
 
 from instella.containers.walls import HOST_NAME, KIT, LABEL, PROCESSES, Plan
+from instella.errors import BadUse
 
 _GIB = 1 << 30
 
@@ -79,6 +80,7 @@ def podman_words(plan: Plan) -> list[str]:
         words.append("--device=nvidia.com/gpu=all")
     for item in plan.mounts:
         how = "rw" if item.writable else "ro"
+        _require_plain(item.source, "podman", ',"')
         words.append(f"--mount=type=bind,source={item.source},target={item.target},{how}")
     words += [f"--env={name}={value}" for name, value in sorted(plan.environment.items())]
     return [*words, str(plan.image.config), *plan.command]
@@ -99,6 +101,17 @@ def apptainer_words(plan: Plan, sif: Path) -> list[str]:
     if plan.memory_gib is not None:
         words.append(f"--memory={plan.memory_gib}g")
     for item in plan.mounts:
+        _require_plain(item.source, "apptainer", ",:")
         words.append(f"--bind={item.source}:{item.target}:{'rw' if item.writable else 'ro'}")
     words += [f"--env={name}={value}" for name, value in sorted(plan.environment.items())]
     return [*words, str(sif), *plan.command]
+
+
+def _require_plain(path: Path, engine: str, marks: str) -> None:
+    """The engine's own marks in a path would end it there, and mount something else."""
+    found = sorted(set(marks) & set(str(path)))
+    if found:
+        raise BadUse(
+            f"{path}: {engine} cannot mount a path with {' or '.join(found)} in it; move results, "
+            "store and downloads to a folder without, or set container.engine: docker"
+        )

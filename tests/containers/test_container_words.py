@@ -1,6 +1,7 @@
 """The words of each engine, with each kind of accelerator, as recorded in golden/words.json."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from instella.containers.images import Image
 from instella.containers.walls import DOWNLOADS, INPUTS, JOB, KIT, Mount, Plan
 from instella.containers.words import apptainer_words, docker_arguments, podman_words
+from instella.errors import BadUse
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "words.json").read_text("utf-8"))
 IMAGE = Image(
@@ -69,3 +71,13 @@ def test_no_case_has_a_network_or_a_downloads_folder(case: str) -> None:
     text = json.dumps(GOLDEN[case])
     assert '"network_mode": "none"' in text or "--network=none" in text
     assert f'"{DOWNLOADS}"' not in text and "privileged" not in text.replace("no-new-", "")
+
+
+@pytest.mark.parametrize(
+    ("engine", "folder"), [("podman", "/a,b"), ("podman", '/a"b'), ("apptainer", "/a:b")]
+)
+def test_a_path_that_would_end_early_is_refused(engine: str, folder: str) -> None:
+    odd = replace(plan("none", True), mounts=(Mount(Path(folder), KIT / "instella"),))
+    with pytest.raises(BadUse, match=f"{engine} cannot mount a path with"):
+        podman_words(odd) if engine == "podman" else apptainer_words(odd, Path("/cpu.sif"))
+    assert folder in json.dumps(docker_arguments(odd)["mounts"]).replace("\\", "")
