@@ -52,14 +52,16 @@ class Divergence:
     Attributes:
         compared: stages that both runs have.
         differing: those among them, or of one run alone, that differ, in order.
-        origins: those whose inputs are equal: each parts for a reason of its own.
+        origins: those of both runs whose inputs are equal: each parts for a reason of its own.
         trails: the first origin, and the first stage behind it that trains.
+        absent: those of one run alone.
     """
 
     compared: int
     differing: tuple[str, ...]
     origins: tuple[str, ...]
     trails: tuple[Trail, ...]
+    absent: tuple[str, ...] = ()
 
 
 Replayer = Callable[[Run, Run, str, StepDifference, list[Evidence]], str | None]
@@ -76,14 +78,15 @@ def diverge(left: Run, right: Run, replay: Replayer | None = None) -> Divergence
         VerificationError: bytes that are needed are not those of their manifest.
     """
     differing = [name for name in _every(left, right) if _differs(left, right, name)]
-    origins = [name for name in differing if not _inputs(left, right, name)]
+    absent = [name for name in differing if not all(name in run.manifests for run in (left, right))]
+    origins = [name for name in differing if name not in absent and not _inputs(left, right, name)]
     first = (origins or differing)[:1]
     trails = [_trail(left, right, name, replay) for name in first]
     if trails and trails[0].step is None:
         behind = (name for name in differing if name != first[0] and _trains(left, right, name))
         trails += [_trail(left, right, name, None) for name in list(behind)[:1]]
     compared = sum(name in right.manifests for name in left.manifests)
-    return Divergence(compared, tuple(differing), tuple(origins), tuple(trails))
+    return Divergence(compared, tuple(differing), tuple(origins), tuple(trails), tuple(absent))
 
 
 def _every(left: Run, right: Run) -> Iterator[str]:
@@ -186,7 +189,11 @@ def lines(found: Divergence) -> Iterator[str]:
     others = [name for name in found.origins if name != found.trails[0].stage]
     if others:
         yield f"other stages that differ with equal inputs: {', '.join(others)}"
-    yield f"{len(found.differing)} stages differ: {', '.join(found.differing)}"
+    if found.absent:
+        yield f"in one of the runs only, so not compared: {', '.join(found.absent)}"
+    differing = [name for name in found.differing if name not in found.absent]
+    if differing:
+        yield f"{len(differing)} stages differ: {', '.join(differing)}"
 
 
 def _trail_lines(trail: Trail, title: str) -> Iterator[str]:
@@ -237,6 +244,7 @@ def as_json(found: Divergence) -> dict[str, Any]:
         "compared": found.compared,
         "differing": list(found.differing),
         "origins": list(found.origins),
+        "absent": list(found.absent),
         "trails": [_trail_json(trail) for trail in found.trails],
     }
 

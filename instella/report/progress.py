@@ -202,7 +202,8 @@ def lines(value: Mapping[str, Any]) -> Iterator[str]:
     left = value.get("left")
     if left is not None and value["done"] < len(states):
         more = f", {left['unknown']} stages not counted" if left["unknown"] else ""
-        yield f"left: about {span(left['seconds'])} one stage after another, an estimate{more}"
+        known = f"about {span(left['seconds'])} one stage after another, an estimate"
+        yield f"left: {known if left['seconds'] else 'not known yet'}{more}"
     disk = value["disk"]
     sizes = [
         f"{disk[name] / 1e9:.2f} GB" for name in ("store_bytes", "results_bytes", "free_bytes")

@@ -5,6 +5,7 @@ line the line with its path to the root of the file's lines. With the public key
 checked by itself: no other file of the run is needed, and no network.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,8 @@ def check(path: Path, key: PublicKey) -> Proved:
     Raises:
         VerificationError: it proves nothing, and why.
     """
+    if not os.path.lexists(path):
+        raise VerificationError(f"{path}: there is no such file; give the proof's own path")
     if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_BYTES:
         raise VerificationError(f"{path}: no plain file of at most {MAX_BYTES} bytes, so no proof")
     data, where = path.read_bytes(), str(path)

@@ -204,7 +204,11 @@ def test_a_stage_that_one_run_lacks(toy_copy: Path, toy_run: Path) -> None:
     (toy_copy / "train" / "manifest.json").unlink()
     found = compared(toy_run, toy_copy)
     assert found.differing == ("train",) and found.trails[0].missing == "B"
-    assert next(lines(found)) == "first difference: train has no result in B"
+    assert list(lines(found)) == [
+        "first difference: train has no result in B",
+        "in one of the runs only, so not compared: train",
+    ]
+    assert found.origins == () and found.absent == ("train",)
 
 
 @pytest.mark.parametrize(
