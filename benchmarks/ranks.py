@@ -8,7 +8,6 @@ two take turns; the figure is the median ratio.
 """
 
 import argparse
-import io
 import statistics
 import sys
 import tempfile
@@ -75,19 +74,12 @@ def train(ranks: int, folder: Path, steps: int) -> None:
 
     import numpy as np
 
-    from instella.artifacts.job import Job
-    from instella.network.folder import TOKENIZER_FILES
-    from instella.progress import Reporter
+    from benchmarks.stage_jobs import job_of, pretrain_inputs
     from instella.recipe import settings
     from instella.stages import pretrain
 
-    for name in ("tokens", "tokenizer", "output", "scratch"):
-        (folder / name).mkdir()
     random = np.random.Generator(np.random.Philox(key=1))
     tokens = random.integers(0, VOCABULARY, size=steps * BATCH * LENGTH, dtype=np.uint16)
-    np.save(folder / "tokens" / "tokens.npy", tokens)
-    for name in TOKENIZER_FILES:
-        (folder / "tokenizer" / name).write_text("{}\n", encoding="utf-8")
     training = settings.Training(
         global_batch=BATCH,
         micro_batch=2,
@@ -96,18 +88,9 @@ def train(ranks: int, folder: Path, steps: int) -> None:
         seed=6198,
     )
     chosen = settings.Pretrain(settings.PretrainData(LENGTH, ()), training)
-    job = Job(
-        stage="ranks",
-        settings={"model": settings.Model(64, 176, 2, 2, VOCABULARY, 512), "pretrain": chosen},
-        inputs={"tokens": folder / "tokens", "tokenizer": folder / "tokenizer"},
-        output=folder / "output",
-        scratch=folder / "scratch",
-        downloads=folder,
-        recipe_folder=folder,
-        numerics=NUMERICS,
-        ranks=ranks,
-        report=Reporter("ranks", stream=io.StringIO()),
-    )
+    model = settings.Model(64, 176, 2, 2, VOCABULARY, 512)
+    inputs = pretrain_inputs(folder, tokens)
+    job = job_of("ranks", {"model": model, "pretrain": chosen}, inputs, folder, NUMERICS, ranks)
     pretrain.run(job)
 
 

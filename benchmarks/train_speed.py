@@ -14,7 +14,6 @@ network to the weights in a file, of the second of two calls in a process, so wi
 """
 
 import argparse
-import io
 import math
 import statistics
 import sys
@@ -153,19 +152,10 @@ def model_of(shape: Shape) -> Any:
 
 def ours(shape: Shape, folder: Path) -> float:
     """The pretraining stage, as ``instella stage`` calls it."""
-    import numpy as np
-
-    from instella.artifacts.job import Job
-    from instella.network.folder import TOKENIZER_FILES
-    from instella.progress import Reporter
+    from benchmarks.stage_jobs import job_of, pretrain_inputs
     from instella.recipe import settings
     from instella.stages import pretrain
 
-    for name in ("tokens", "tokenizer", "output", "scratch"):
-        (folder / name).mkdir()
-    np.save(folder / "tokens" / "tokens.npy", random_tokens(shape).ravel())
-    for name in TOKENIZER_FILES:
-        (folder / "tokenizer" / name).write_text("{}\n", encoding="utf-8")
     training = settings.Training(
         global_batch=shape.micro * shape.accumulated,
         micro_batch=shape.micro,
@@ -180,18 +170,10 @@ def ours(shape: Shape, folder: Path) -> float:
         save_every=shape.steps,
     )  # fmt: skip
     data = settings.PretrainData(shape.length, ())
-    job = Job(
-        stage="measured",
-        settings={"model": model_of(shape), "pretrain": settings.Pretrain(data, training)},
-        inputs={"tokens": folder / "tokens", "tokenizer": folder / "tokenizer"},
-        output=folder / "output",
-        scratch=folder / "scratch",
-        downloads=folder,
-        recipe_folder=folder,
-        numerics=NUMERICS,
-        ranks=1,
-        report=Reporter("measured", stream=io.StringIO()),
-    )
+    chosen = settings.Pretrain(data, training)
+    inputs = pretrain_inputs(folder, random_tokens(shape).ravel())
+    wanted = {"model": model_of(shape), "pretrain": chosen}
+    job = job_of("measured", wanted, inputs, folder, NUMERICS)
     before = time.process_time()
     pretrain.run(job)
     return time.process_time() - before

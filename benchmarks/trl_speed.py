@@ -17,7 +17,6 @@ of the second of two calls in a process, so without start-up:
 """
 
 import argparse
-import io
 import json
 import os
 import statistics
@@ -106,27 +105,6 @@ def make_start(folder: Path) -> Path:
     return folder
 
 
-def job_of(stage: str, settings: dict[str, Any], start: Path, folder: Path) -> Any:
-    """A stage's job in ``folder`` over the run's tokens."""
-    from instella.artifacts.job import Job
-    from instella.progress import Reporter
-
-    for name in ("output", "scratch"):
-        (folder / name).mkdir()
-    return Job(
-        stage=stage,
-        settings=settings,
-        inputs={"tokens": RUN / f"tokens_{stage}", "init": start},
-        output=folder / "output",
-        scratch=folder / "scratch",
-        downloads=folder,
-        recipe_folder=folder,
-        numerics=NUMERICS,
-        ranks=1,
-        report=Reporter(stage, stream=io.StringIO()),
-    )
-
-
 def training_of(batch: int, micro: int, steps: int) -> Any:
     """Settings of a stage that trains ``steps`` steps."""
     from instella.recipe import settings
@@ -146,18 +124,21 @@ def training_of(batch: int, micro: int, steps: int) -> Any:
 
 def our_dpo(start: Path, folder: Path) -> float:
     """The preference stage."""
+    from benchmarks.stage_jobs import job_of
     from instella.recipe import settings
     from instella.stages import preference
 
     chosen = settings.Preference(
         settings.ChatData(96, ()), training_of(PAIRS, PAIR_MICRO, DPO_STEPS), "start"
     )
-    job = job_of("dpo", {"preference": chosen}, start, folder)
+    inputs = {"tokens": RUN / "tokens_dpo", "init": start}
+    job = job_of("dpo", {"preference": chosen}, inputs, folder, NUMERICS)
     return timed(lambda: preference.run(job))
 
 
 def our_grpo(start: Path, folder: Path) -> float:
     """The policy stage."""
+    from benchmarks.stage_jobs import job_of
     from instella.recipe import settings
     from instella.stages import policy
 
@@ -170,7 +151,8 @@ def our_grpo(start: Path, folder: Path) -> float:
         max_response_tokens=ANSWER,
         kl_coefficient=KL,
     )
-    job = job_of("grpo1", {"policy": chosen}, start, folder)
+    inputs = {"tokens": RUN / "tokens_grpo1", "init": start}
+    job = job_of("grpo1", {"policy": chosen}, inputs, folder, NUMERICS)
     return timed(lambda: policy.run(job))
 
 

@@ -1,16 +1,14 @@
 """Questions to verl, which lives in an environment of its own."""
 
-import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
+from instella.engines.elsewhere import answered
 from instella.engines.verl.launch import ROOT
-from instella.errors import BadUse, KitError
+from instella.errors import BadUse
 
 PYTHON = ROOT / ".venvs/verl/bin/python"
-SECONDS = 1800.0
 
 
 def ask(action: str, request: dict[str, Any], python: Path = PYTHON) -> dict[str, Any]:
@@ -38,16 +36,8 @@ def ask(action: str, request: dict[str, Any], python: Path = PYTHON) -> dict[str
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "TOKENIZERS_PARALLELISM": "false",
     }
-    words = [str(python), "-P", "-m", "instella.engines.verl.inside", action]
-    try:
-        done = subprocess.run(
-            words, input=json.dumps(request), capture_output=True, text=True, env=environment,
-            timeout=SECONDS,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise KitError(f"verl gave no answer to '{action}' in {SECONDS:.0f} s") from None
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise KitError(f"verl refuses: {lines[-1][:400] if lines else 'without a word'}")
-    reply: dict[str, Any] = json.loads(done.stdout.rstrip("\n").rsplit("\n", 1)[-1])
+    reply: dict[str, Any] = answered(
+        python, ["instella.engines.verl.inside", action], request, environment,
+        silent=f"verl gave no answer to '{action}'", failed="verl refuses",
+    )  # fmt: skip
     return reply

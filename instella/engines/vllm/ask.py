@@ -1,20 +1,17 @@
 """Greedy answers by vLLM, which lives in an environment of its own, beside the kit's own."""
 
-import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from instella.engines.elsewhere import answered
 from instella.engines.vllm.registration import python_path
-from instella.errors import BadUse, KitError
+from instella.errors import BadUse
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venvs/vllm/bin/python"
-SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,11 @@ def ask(question: Question, python: Path = PYTHON) -> list[list[Answer]]:
         "length": longest + question.max_new_tokens,
     }
     with tempfile.TemporaryDirectory(prefix="vllm-home-") as home:
-        found = _answered(python, request, _environment(home, question.own_process))
+        found = answered(
+            python, ["instella.engines.vllm.inside"], request,
+            _environment(home, question.own_process),
+            silent="vLLM gave no answer", failed="vLLM failed",
+        )  # fmt: skip
     return [[Answer(tuple(a["ids"]), tuple(a["logprobs"])) for a in row] for row in found]
 
 
@@ -84,18 +85,3 @@ def _environment(home: str, own_process: bool) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
-
-
-def _answered(python: Path, request: dict[str, Any], environment: dict[str, str]) -> Any:
-    words = [str(python), "-P", "-m", "instella.engines.vllm.inside"]
-    try:
-        done = subprocess.run(
-            words, input=json.dumps(request), capture_output=True, text=True, env=environment,
-            timeout=SECONDS,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise KitError(f"vLLM gave no answer in {SECONDS:.0f} s") from None
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise KitError(f"vLLM failed: {lines[-1][:400] if lines else 'without a word'}")
-    return json.loads(done.stdout.rstrip("\n").rsplit("\n", 1)[-1])
