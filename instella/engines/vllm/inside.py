@@ -7,6 +7,7 @@ prompt greedy ``ids`` and their ``logprobs``.
 """
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -49,8 +50,12 @@ def _answer(output: Any) -> dict[str, Any]:
 
 def main() -> None:
     """Serve one request."""
+    # An engine in a process of its own writes to standard output after the reply too.
+    own = os.dup(1)
+    os.dup2(2, 1)
     reply = generate(json.load(sys.stdin))
-    print("\n" + json.dumps(reply), flush=True)
+    with open(own, "w", encoding="utf-8") as file:
+        file.write(json.dumps(reply) + "\n")
 
 
 if __name__ == "__main__":
