@@ -23,7 +23,7 @@ from instella.errors import VerificationError
 from instella.network.product import PORTABLE
 from instella.recipe import settings
 from instella.rollout.generate import Parts, generate
-from instella.rollout.health import Entropies, heard_at
+from instella.rollout.health import Entropies
 from instella.training.projection import needed_columns, network_logprobs
 from instella.training.reduction import Group
 
@@ -165,53 +165,59 @@ def _share(group: Group, units: int) -> list[int]:
     return np.array_split(np.arange(units), group.ranks)[group.rank].tolist()
 
 
-def episode_logprobs(
-    group: Group, network: Any, episodes: Episodes, micro_batches: Sequence[np.ndarray]
-) -> Tensor:
-    """Log-probabilities of all tokens under a network, without gradients.
+class Scoring:
+    """Passes over micro-batches, and tables of what they said of each token.
 
-    The forward pass is that of training, on the same micro-batches, so a network scores
-    what it has not been moved from exactly as its first update will.
+    The pass is that of training, so a network scores what it has not been moved from exactly as
+    its first update does: the rows of a first update are scored by the update itself.
 
-    Returns:
-        float32 [R, W - 1]; zeros right of what a micro-batch computes.
+    Args:
+        episodes: R rows, W columns.
+        heard: listens to the network's head; None where no entropies are wanted.
     """
-    return _scores(group, network, episodes, micro_batches)[0]
+
+    def __init__(self, episodes: Episodes, heard: Entropies | None = None) -> None:
+        self._episodes, self._heard = episodes, heard
+        shape = (episodes.ids.shape[0], episodes.ids.shape[1] - 1)
+        self._tables = [torch.zeros(shape) for _ in range(1 if heard is None else 2)]
+
+    def score(self, network: Any, rows: np.ndarray) -> Tensor:
+        """Log-probabilities of all tokens of a micro-batch, float32 [rows, columns]."""
+        columns = needed_columns(self._episodes.mask[rows].numpy())
+        if self._heard is not None:
+            self._heard.expect(self._episodes.mask[rows, 1:columns])
+        logprobs = network_logprobs(network, self._episodes.ids[rows, :columns])
+        self._tables[0][rows, : columns - 1] = logprobs.detach()
+        if self._heard is not None:
+            self._tables[1][rows, : columns - 1] = self._heard.table
+        return logprobs
+
+    def together(self, group: Group) -> list[Tensor]:
+        """What the ranks scored, each row once: tables float32 [R, W - 1].
+
+        Log-probabilities, zero right of what a micro-batch computes; then entropies in nats,
+        zero but for the response's tokens.
+        """
+        group.add_roots_(self._tables, group.ranks)
+        return [without_sign(table) for table in self._tables]
 
 
-def episode_entropies(
-    group: Group, network: Any, episodes: Episodes, micro_batches: Sequence[np.ndarray]
-) -> tuple[Tensor, Tensor]:
-    """As ``episode_logprobs``, and from the same passes the entropy of what a token came from.
-
-    Returns:
-        log-probabilities and entropies in nats, each float32 [R, W - 1]; entropies are zero
-        but for the response's tokens.
-    """
-    with heard_at(network.lm_head) as heard:
-        logprobs, entropy = _scores(group, network, episodes, micro_batches, heard)
-    return logprobs, entropy
+def without_sign(scores: Tensor) -> Tensor:
+    """Zeros without their sign, which a sum over ranks takes and a single rank would keep."""
+    return scores + 0.0
 
 
-def _scores(
-    group: Group,
-    network: Any,
-    episodes: Episodes,
-    micro_batches: Sequence[np.ndarray],
-    heard: Entropies | None = None,
-) -> list[Tensor]:
-    """Log-probabilities, and the entropies that are heard with them, as tables [R, W - 1]."""
-    shape = (episodes.ids.shape[0], episodes.ids.shape[1] - 1)
-    tables = [torch.zeros(shape) for _ in range(1 if heard is None else 2)]
+def score_share(group: Group, network: Any, scoring: Scoring, parts: Sequence[np.ndarray]) -> None:
+    """Score this rank's share of micro-batches without gradients."""
     with torch.no_grad():
-        for rows in (micro_batches[number] for number in _share(group, len(micro_batches))):
-            columns = needed_columns(episodes.mask[rows].numpy())
-            if heard is not None:
-                heard.expect(episodes.mask[rows, 1:columns])
-            scores = network_logprobs(network, episodes.ids[rows, :columns])
-            tables[0][rows, : columns - 1] = scores
-            if heard is not None:
-                tables[1][rows, : columns - 1] = heard.table
-    group.add_roots_(tables, group.ranks)
-    # A sum turns -0.0 into 0.0; a single rank adds nothing and so must be told to.
-    return [table.add_(0.0) for table in tables]
+        for number in _share(group, len(parts)):
+            scoring.score(network, parts[number])
+
+
+def episode_logprobs(
+    group: Group, network: Any, episodes: Episodes, parts: Sequence[np.ndarray]
+) -> Tensor:
+    """Log-probabilities of all rows under a network that is not trained, as of ``Scoring``."""
+    scoring = Scoring(episodes)
+    score_share(group, network, scoring, parts)
+    return scoring.together(group)[0]

@@ -65,7 +65,12 @@ class Entropies:
         self.table = torch.zeros(mask.shape)
 
     def note(self, module: torch.nn.Module, inputs: Any, logits: Tensor) -> None:
-        """A hook of the head, which may run over parts of the columns, one after another."""
+        """A hook of the head, which may run over parts of the columns, one after another.
+
+        Where it runs over parts, the backward pass runs it again, and that is not noted.
+        """
+        if self._column == self._mask.shape[1]:
+            return
         columns = slice(self._column, self._column + logits.shape[1])
         wanted = self._mask[:, columns]
         logprobs = torch.log_softmax(logits.detach()[wanted].float(), dim=-1)

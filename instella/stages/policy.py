@@ -26,13 +26,15 @@ from instella.rewards.grade import CORRECT, NO_ANSWER, TIMED_OUT, Grader, refuse
 from instella.rollout.episodes import (
     Episodes,
     Prompt,
-    episode_entropies,
+    Scoring,
     episode_logprobs,
     read_prompts,
     sample_episodes,
+    score_share,
+    without_sign,
 )
 from instella.rollout.generate import Parts
-from instella.rollout.health import Log, check_health, rollout_figures
+from instella.rollout.health import Log, check_health, heard_at, rollout_figures
 from instella.training.folders import publish, start_moments, start_network
 from instella.training.generators import seed_generators
 from instella.training.ledger import Ledger, Streams, numbers_digest, tensors_digest
@@ -150,13 +152,14 @@ class Scores:
 
     Attributes:
         advantages: float32 [R].
-        old: float32 [R, W - 1], log-probabilities before the step's first update.
-        reference: the same of the starting network; None without a KL term.
+        reference: float32 [R, W - 1], log-probabilities of the starting network; None
+            without a KL term.
+        scoring: takes those of the network before the step's first update.
     """
 
     advantages: Tensor
-    old: Tensor
     reference: Tensor | None
+    scoring: Scoring
 
 
 @dataclass(frozen=True)
@@ -215,18 +218,18 @@ class Actor:
         """Make step ``step`` (from 0) on its prompts."""
         chosen = self.chosen
         purpose: Parts = [PURPOSE, chosen.training.seed, step]
-        network = self.trainer.network
+        network: Any = self.trainer.network
         episodes = sample_episodes(self.group, network, prompts, chosen, self.encoder, purpose)
         graded = self._grade(episodes, prompts, step)
         rewards = np.array(graded["rewards"]).reshape(-1, chosen.samples_per_prompt)
         advantages = group_advantages(rewards, chosen.normalize_by_std).reshape(-1)
-        rows = np.arange(len(episodes.ids))
-        parts = micro_batches(rows, chosen.training.micro_batch)
-        old, entropy = episode_entropies(self.group, network, episodes, parts)
         reference = None
         if chosen.kl_coefficient > 0:
+            parts = micro_batches(np.arange(len(episodes.ids)), chosen.training.micro_batch)
             reference = episode_logprobs(self.group, self.reference, episodes, parts)
-        figures = self._update(episodes, Scores(advantages, old, reference))
+        with heard_at(network.lm_head) as heard:
+            scores = Scores(advantages, reference, Scoring(episodes, heard))
+            figures, old, entropy = self._update(episodes, scores)
         line = {**_counts(episodes, rewards, prompts), **graded["counts"], **_means(figures)}
         figured = rollout_figures(episodes.mask, old, episodes.logprobs, entropy, rewards)
         health = {**figured, "timed_out": graded["timed_out"]}
@@ -259,28 +262,47 @@ class Actor:
             "timed_out": stopped,
         }
 
-    def _update(self, episodes: Episodes, scores: Scores) -> list[Figures]:
-        training = self.chosen.training
-        figures = []
-        for rows in micro_batches(np.arange(len(episodes.ids)), training.global_batch):
-            tokens = int(episodes.lengths[rows].sum())
-            parts = [Micro(part, tokens) for part in micro_batches(rows, training.micro_batch)]
+    def _update(self, episodes: Episodes, scores: Scores) -> tuple[list[Figures], Tensor, Tensor]:
+        """All updates of a step; then log-probabilities and entropies before the first.
 
-            def loss(network: Any, micro: Micro) -> tuple[Tensor, dict[str, float]]:
-                return self._loss(network, micro, episodes, scores)
+        The first update scores its own rows, the others' are scored before it.
+        """
+        training, scoring = self.chosen.training, scores.scoring
+        first, *others = micro_batches(np.arange(len(episodes.ids)), training.global_batch)
+        later = [part for rows in others for part in micro_batches(rows, training.micro_batch)]
+        score_share(self.group, self.trainer.network, scoring, later)
+        figures = [self._mini_batch(first, episodes, scores, None)]
+        old, entropy = scoring.together(self.group)
+        figures += [self._mini_batch(rows, episodes, scores, old) for rows in others]
+        return figures, old, entropy
 
-            figures.append(self.trainer.update(parts, loss))
-        return figures
+    def _mini_batch(
+        self, rows: np.ndarray, episodes: Episodes, scores: Scores, old: Tensor | None
+    ) -> Figures:
+        """One update; ``old`` is None where its own scores are the old ones."""
+        tokens = int(episodes.lengths[rows].sum())
+        parts = micro_batches(rows, self.chosen.training.micro_batch)
+
+        def loss(network: Any, part: np.ndarray) -> tuple[Tensor, dict[str, float]]:
+            return self._loss(network, Micro(part, tokens), episodes, scores, old)
+
+        return self.trainer.update(parts, loss)
 
     def _loss(
-        self, network: Any, micro: Micro, episodes: Episodes, scores: Scores
+        self, network: Any, micro: Micro, episodes: Episodes, scores: Scores, old: Tensor | None
     ) -> tuple[Tensor, dict[str, float]]:
         chosen, rows = self.chosen, micro.rows
         columns = needed_columns(episodes.mask[rows].numpy())
         labels = slice(columns - 1)
+        if old is None:
+            logprobs = scores.scoring.score(network, rows)
+            before = without_sign(logprobs.detach())
+        else:
+            logprobs = network_logprobs(network, episodes.ids[rows, :columns])
+            before = old[rows, labels]
         terms = policy_loss(
-            network_logprobs(network, episodes.ids[rows, :columns]),
-            scores.old[rows, labels],
+            logprobs,
+            before,
             None if scores.reference is None else scores.reference[rows, labels],
             scores.advantages[rows],
             episodes.mask[rows, 1:columns],

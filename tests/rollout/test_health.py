@@ -12,9 +12,9 @@ from rollout_helpers import EOS, network, options, prompts
 from instella.artifacts.notes import FOLDER, HEALTH
 from instella.errors import KitError
 from instella.recipe.settings import Health
-from instella.rollout.episodes import Episodes, episode_entropies, episode_logprobs
+from instella.rollout.episodes import Episodes, Scoring, episode_logprobs, score_share
 from instella.rollout.generate import generate
-from instella.rollout.health import Log, check_health, rollout_figures
+from instella.rollout.health import Log, check_health, heard_at, rollout_figures
 from instella.training import projection
 from instella.training.reduction import ALONE
 
@@ -61,6 +61,14 @@ def test_the_log_goes_on_where_the_stage_does(tmp_path):
                      {"step": 3, "entropy": 9.0}]  # fmt: skip
 
 
+def scored(model, episodes, parts):
+    """Log-probabilities and entropies of all rows, by passes without gradients."""
+    with heard_at(model.lm_head) as heard:
+        scoring = Scoring(episodes, heard)
+        score_share(ALONE, model, scoring, parts)
+    return scoring.together(ALONE)
+
+
 def test_entropy_and_difference_are_those_of_the_network(monkeypatch):
     """Against the definition, from logits computed apart; rows as the sampler gave them."""
     model, asked = network(NUMERICS), prompts(2)
@@ -76,7 +84,7 @@ def test_entropy_and_difference_are_those_of_the_network(monkeypatch):
         sampled[row, len(prompt) - 1 : end - 1] = torch.from_numpy(answer.logprobs)
     episodes = Episodes(ids, mask, torch.ones(4, dtype=torch.bool), sampled)
     parts = [np.array([0, 1]), np.array([2, 3])]
-    old, entropy = episode_entropies(ALONE, model, episodes, parts)
+    old, entropy = scored(model, episodes, parts)
     assert torch.equal(old, episode_logprobs(ALONE, model, episodes, parts))
     with torch.no_grad():
         logits = model.lm_head(model.hidden(ids)).double()[:, :-1]
@@ -86,7 +94,16 @@ def test_entropy_and_difference_are_those_of_the_network(monkeypatch):
     assert not entropy[~mask[:, 1:]].any()
     # A head that runs over parts of the columns is heard alike.
     monkeypatch.setattr(projection, "LOGITS_AT_ONCE", 1 << 10)
-    assert torch.allclose(episode_entropies(ALONE, model, episodes, parts)[1], entropy, atol=1e-6)
+    assert torch.allclose(scored(model, episodes, parts)[1], entropy, atol=1e-6)
+    # So is a pass of training, whose backward pass runs those parts again.
+    with heard_at(model.lm_head) as heard:
+        scoring = Scoring(episodes, heard)
+        for part in parts:
+            scoring.score(model, part).sum().backward()
+    assert model.lm_head.weight.grad.abs().sum() > 0
+    again, trained_entropy = scoring.together(ALONE)
+    assert torch.equal(again, scored(model, episodes, parts)[0])
+    assert torch.allclose(trained_entropy, entropy, atol=1e-6)
     rewards = np.array([[1.0, 0.0], [0.0, 0.0]])
     found = rollout_figures(mask, old, sampled, entropy, rewards)
     assert found["entropy"] == pytest.approx(float(wanted.mean()), abs=1e-5)
@@ -99,5 +116,5 @@ def test_entropy_and_difference_are_those_of_the_network(monkeypatch):
 def test_the_head_is_left_as_it_was():
     model = network(NUMERICS)
     episodes = SimpleNamespace(ids=torch.full((1, 4), 2), mask=torch.tensor([[False] * 3 + [True]]))
-    episode_entropies(ALONE, model, episodes, [np.array([0])])
+    scored(model, episodes, [np.array([0])])
     assert not model.lm_head._forward_hooks
