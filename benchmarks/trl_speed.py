@@ -2,11 +2,13 @@
 
     ./kit setup peers
     ./kit run --config recipe=recipes/nano.yaml
-    .venv/bin/python -m benchmarks.trl_speed [--rounds N] [--only dpo,grpo,rollout]
+    .venv/bin/python -m benchmarks.trl_speed [--rounds N] [--only dpo,grpo,rollout] [--trained]
 
-Stock numerics, one thread, fp32. A network of tiny's shape with random weights and the tokenizer,
-pairs and problems of a finished `nano` run; each side a process of its own, in turn. CPU time
-of the second of two calls in a process, so without start-up:
+Stock numerics, one thread, fp32. A network of tiny's shape with random weights, whose answers
+nearly all run to the limit, and the tokenizer, pairs and problems of a finished `nano` run; or,
+with `--trained`, `math_sft2` of a finished `tiny` run, whose answers mostly end by themselves.
+Each side a process of its own, in turn. CPU time of the second of two calls in a process, so
+without start-up:
 
 - dpo: steps of 8 pairs (micro-batches of 4); TRL's DPOTrainer with its defaults, ours with its
   reference pass, which is made once;
@@ -23,15 +25,15 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import record
 from benchmarks.train_speed import NUMERICS, ONE_THREAD, PEERS, TIMEOUT_SECONDS
+from instella.prove import processes
 from instella.prove.copies import PROJECT
-from instella.prove.processes import run
 
-RUN = PROJECT / "results" / "nano"
 HIDDEN, INNER, LAYERS, HEADS, POSITIONS = 64, 176, 2, 2, 512
 SEED, LEARNING_RATE = 7, 1e-4
 PAIRS, PAIR_MICRO, DPO_STEPS = 8, 4, 60
@@ -41,31 +43,46 @@ TARGETS = {"dpo": 1.5, "grpo": 2.0, "rollout": 3.0}
 OURS, THEIRS = "ours", "theirs"
 
 
+@dataclass(frozen=True)
+class Place:
+    """A finished run, whose data is used, and the folder of the network to start from."""
+
+    run: Path
+    start: Path
+
+
 def main() -> int:
     """Measure and record; 1 when a ratio is below its target."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(TARGETS), help="what to measure")
-    parser.add_argument("--side", nargs=3, metavar=("WHAT", "SIDE", "FOLDER"),
+    parser.add_argument(
+        "--trained", action="store_true", help="tiny's math_sft2, not random weights"
+    )
+    parser.add_argument("--side", nargs=4, metavar=("WHAT", "SIDE", "RUN", "FOLDER"),
                         help=argparse.SUPPRESS)  # fmt: skip
     args = parser.parse_args()
     if args.side:
-        what, side, start = args.side
+        what, side, *folders = args.side
+        place = Place(*map(Path, folders))
         # the first time loads modules and fills caches
         for _ in range(2):
             with tempfile.TemporaryDirectory(prefix="trl-speed-") as temporary:
-                print(SIDES[what, side](Path(start), Path(temporary)))
+                print(SIDES[what, side](place, Path(temporary)))
         return 0
-    for path, cure in ((PEERS, "./kit setup peers"), (RUN / "root", "./kit run with nano")):
+    name = "tiny" if args.trained else "nano"
+    run = PROJECT / "results" / name
+    for path, cure in ((PEERS, "./kit setup peers"), (run / "root", f"./kit run with {name}")):
         if not path.exists():
             raise SystemExit(f"{path} is not there; {cure} makes it")
     lines = ["| | ours, s | theirs, s | times as fast | lowest, highest | at least |",
              "|---|---|---|---|---|---|"]  # fmt: skip
     good = True
     with tempfile.TemporaryDirectory(prefix="trl-start-") as temporary:
-        start = make_start(Path(temporary))
+        start = run / "math_sft2" if args.trained else make_start(run, Path(temporary))
+        place = Place(run, start)
         for what in args.only.split(","):
-            turns = [(seconds(what, OURS, start), seconds(what, THEIRS, start))
+            turns = [(seconds(what, OURS, place), seconds(what, THEIRS, place))
                      for _ in range(args.rounds)]  # fmt: skip
             ratios = sorted(theirs / own for own, theirs in turns)
             ratio = statistics.median(ratios)
@@ -73,35 +90,37 @@ def main() -> int:
             own, theirs = (statistics.median(side) for side in zip(*turns, strict=True))
             lines.append(f"| {what} | {own:.1f} | {theirs:.1f} | {ratio:.2f} | {ratios[0]:.2f}, "
                          f"{ratios[-1]:.2f} | {TARGETS[what]:g} |")  # fmt: skip
-    record("DPO, GRPO and rollouts against TRL and transformers", lines)
+    weights = "tiny's math_sft2" if args.trained else "random weights"
+    record(f"DPO, GRPO and rollouts against TRL and transformers, {weights}", lines)
     return int(not good)
 
 
-def seconds(what: str, side: str, start: Path) -> float:
+def seconds(what: str, side: str, place: Place) -> float:
     """CPU seconds of one side.
 
     Raises:
         SystemExit: it failed.
     """
     python = sys.executable if side == OURS else str(PEERS)
-    command = [python, "-m", "benchmarks.trl_speed", "--side", what, side, str(start)]
-    done = run(command, PROJECT, TIMEOUT_SECONDS, ONE_THREAD)
+    command = [python, "-m", "benchmarks.trl_speed", "--side", what, side]
+    command += [str(place.run), str(place.start)]
+    done = processes.run(command, PROJECT, TIMEOUT_SECONDS, ONE_THREAD)
     if done.code:
         raise SystemExit(f"{what}, {side}: ended with {done.code}\n{done.err}")
     return float(done.out.split()[-1])
 
 
-def make_start(folder: Path) -> Path:
+def make_start(run: Path, folder: Path) -> Path:
     """A network with random weights in a folder, with the run's tokenizer."""
     from instella.network.folder import save_folder
     from instella.network.init import initialize
     from instella.network.network import Instella
     from instella.recipe.settings import Model
 
-    vocabulary = json.loads((RUN / "math_sft2" / "config.json").read_bytes())["vocab_size"]
+    vocabulary = json.loads((run / "math_sft2" / "config.json").read_bytes())["vocab_size"]
     network = Instella(Model(HIDDEN, INNER, LAYERS, HEADS, vocabulary, POSITIONS), NUMERICS)
     initialize(network, SEED)
-    save_folder(folder, network, RUN / "tokenizer", POSITIONS)
+    save_folder(folder, network, run / "tokenizer", POSITIONS)
     return folder
 
 
@@ -122,7 +141,7 @@ def training_of(batch: int, micro: int, steps: int) -> Any:
     )
 
 
-def our_dpo(start: Path, folder: Path) -> float:
+def our_dpo(place: Place, folder: Path) -> float:
     """The preference stage."""
     from benchmarks.stage_jobs import job_of
     from instella.recipe import settings
@@ -131,12 +150,12 @@ def our_dpo(start: Path, folder: Path) -> float:
     chosen = settings.Preference(
         settings.ChatData(96, ()), training_of(PAIRS, PAIR_MICRO, DPO_STEPS), "start"
     )
-    inputs = {"tokens": RUN / "tokens_dpo", "init": start}
+    inputs = {"tokens": place.run / "tokens_dpo", "init": place.start}
     job = job_of("dpo", {"preference": chosen}, inputs, folder, NUMERICS)
     return timed(lambda: preference.run(job))
 
 
-def our_grpo(start: Path, folder: Path) -> float:
+def our_grpo(place: Place, folder: Path) -> float:
     """The policy stage."""
     from benchmarks.stage_jobs import job_of
     from instella.recipe import settings
@@ -151,17 +170,17 @@ def our_grpo(start: Path, folder: Path) -> float:
         max_response_tokens=ANSWER,
         kl_coefficient=KL,
     )
-    inputs = {"tokens": RUN / "tokens_grpo1", "init": start}
+    inputs = {"tokens": place.run / "tokens_grpo1", "init": place.start}
     job = job_of("grpo1", {"policy": chosen}, inputs, folder, NUMERICS)
     return timed(lambda: policy.run(job))
 
 
-def our_rollout(start: Path, _: Path) -> float:
+def our_rollout(place: Place, _: Path) -> float:
     """``rollout.generate``."""
     from instella.network.folder import load_folder
     from instella.rollout.generate import generate
 
-    network, prompts = load_folder(start, NUMERICS), prompt_ids()
+    network, prompts = load_folder(place.start, NUMERICS), prompt_ids(place.run)
     longest = max(map(len, prompts))
     return timed(
         lambda: generate(
@@ -172,9 +191,9 @@ def our_rollout(start: Path, _: Path) -> float:
     )  # fmt: skip
 
 
-def prompt_ids() -> list[list[int]]:
+def prompt_ids(run: Path) -> list[list[int]]:
     """Token ids of the first problems."""
-    lines = (RUN / "tokens_grpo1" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (run / "tokens_grpo1" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)["ids"] for line in lines[:ROLLOUT_PROBLEMS]]
 
 
@@ -206,15 +225,15 @@ def hf_tokenizer(start: Path) -> Any:
     return PreTrainedTokenizerFast.from_pretrained(start)
 
 
-def their_dpo(start: Path, folder: Path) -> float:
+def their_dpo(place: Place, folder: Path) -> float:
     """TRL's DPOTrainer on the text of the same pairs."""
     import numpy as np
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
-    tokenizer = hf_tokenizer(start)
+    tokenizer = hf_tokenizer(place.start)
     sides = {
-        side: [np.load(RUN / "tokens_dpo" / f"{side}_{name}.npy")
+        side: [np.load(place.run / "tokens_dpo" / f"{side}_{name}.npy")
                for name in ("input_ids", "label_mask")]
         for side in ("chosen", "rejected")
     }  # fmt: skip
@@ -234,20 +253,20 @@ def their_dpo(start: Path, folder: Path) -> float:
         gradient_checkpointing=False,
         **common(folder),
     )
-    model, data = hf_model(start), Dataset.from_dict(rows)
+    model, data = hf_model(place.start), Dataset.from_dict(rows)
     trainer = DPOTrainer(
         model=model, args=arguments, train_dataset=data, processing_class=tokenizer
     )
     return timed(trainer.train)
 
 
-def their_grpo(start: Path, folder: Path) -> float:
+def their_grpo(place: Place, folder: Path) -> float:
     """TRL's GRPOTrainer on the same problems."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    tokenizer = hf_tokenizer(start)
-    lines = (RUN / "tokens_grpo1" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    tokenizer = hf_tokenizer(place.start)
+    lines = (place.run / "tokens_grpo1" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
     problems = [json.loads(line) for line in lines]
     rows = [{"prompt": tokenizer.decode(item["ids"]), "gold": item["answer"]} for item in problems]
 
@@ -266,7 +285,7 @@ def their_grpo(start: Path, folder: Path) -> float:
         **common(folder),
     )
     trainer = GRPOTrainer(
-        model=hf_model(start), reward_funcs=reward, args=arguments,
+        model=hf_model(place.start), reward_funcs=reward, args=arguments,
         train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
     )  # fmt: skip
     return timed(trainer.train)
@@ -281,11 +300,11 @@ def common(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def their_rollout(start: Path, _: Path) -> float:
+def their_rollout(place: Place, _: Path) -> float:
     """``generate`` of transformers, prompts padded on the left."""
     import torch
 
-    model, prompts = hf_model(start).eval(), prompt_ids()
+    model, prompts = hf_model(place.start).eval(), prompt_ids(place.run)
     longest = max(map(len, prompts))
     ids = torch.tensor([[1] * (longest - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])

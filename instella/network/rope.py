@@ -103,6 +103,8 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     Returns:
         as ``x``, in its dtype.
     """
+    if not torch.is_grad_enabled():
+        return _turn(x, cosine, sine)
     out: Tensor = _Rotation.apply(x, cosine, sine)
     return out
 

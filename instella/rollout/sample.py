@@ -28,9 +28,10 @@ def choose(
         KitError: logits that are not finite.
     """
     logits = logits.float()
-    logprobs = torch.log_softmax(logits, dim=-1)
-    if not bool(torch.isfinite(logprobs).all()):
+    # One that is not finite leaves no finite sum, which takes a fifth of looking at each.
+    if not bool(torch.isfinite(logits.sum())):
         raise KitError("sampling: the network's logits are not finite: it has diverged")
+    logprobs = torch.log_softmax(logits, dim=-1)
     allowed = logits[:, :vocabulary]
     if temperature == 0:
         ids = allowed.argmax(dim=-1)

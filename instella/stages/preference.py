@@ -15,6 +15,7 @@ from instella.training.checkpoint import load_tensors
 from instella.training.folders import publish, start_moments, start_network
 from instella.training.loop import Batch, train
 from instella.training.objectives import masked_logprobs, preference_loss
+from instella.training.order import Cursor
 from instella.training.processes import launch
 from instella.training.projection import needed_columns, network_logprobs
 from instella.training.reduction import Group, ordered_sum
@@ -34,11 +35,15 @@ def _run(group: Group, job: Job) -> None:
     rows = 2 * chosen.training.micro_batch
     network = start_network(start, job.numerics, chosen.data.sequence_length, rows)
     pairs = Pairs(job.inputs["tokens"], chosen, network.settings.vocab_size)
-    pairs.reference = reference_logprobs(job, group, network, pairs)
-    moments = start_moments(start, chosen.training)
-    trained = train(job, group, network, chosen.training, pairs, moments)
+    training = chosen.training
+    cursor = Cursor(
+        pairs.count, training.global_batch, training.seed, training.epochs, training.max_steps
+    )
+    pairs.reference = reference_logprobs(job, group, network, pairs, cursor.taken())
+    moments = start_moments(start, training)
+    trained = train(job, group, network, training, pairs, moments)
     if group.rank == 0:
-        publish(job, trained, network, chosen.training, start)
+        publish(job, trained, network, training, start)
 
 
 class Pairs:
@@ -53,7 +58,7 @@ class Pairs:
         count: pairs.
         micro_batch: pairs of one forward pass.
         reference: float32 [pairs, 2], log-probabilities of chosen and rejected under
-            the frozen network.
+            the frozen network, of all pairs that an update takes.
     """
 
     def __init__(self, folder: Path, chosen: settings.Preference, vocab_size: int) -> None:
@@ -99,22 +104,26 @@ class Pairs:
         return losses.sum() / divisor, sums
 
 
-def reference_logprobs(job: Job, group: Group, network: Any, pairs: Pairs) -> Tensor:
-    """Log-probabilities of all pairs under the starting network, float32 [pairs, 2].
+def reference_logprobs(
+    job: Job, group: Group, network: Any, pairs: Pairs, taken: np.ndarray
+) -> Tensor:
+    """Log-probabilities of pairs under the starting network, float32 [pairs, 2].
 
-    Computed before the first update, in micro-batches that do not depend on the number
-    of processes, and kept in the job's scratch under the hash of its bytes.
+    Those of ``taken``, and of what shares a micro-batch with them, since the rows of one
+    decide each other's padding and with it last bits; the others are zero. Computed
+    before the first update, in micro-batches that do not depend on the number of processes,
+    and kept in the job's scratch under the hash of its bytes.
     """
     kept = _kept_reference(job.scratch) if group.rank == 0 else None
     name = group.share(kept.name if kept else "none")
     if name != "none":
         return load_tensors(job.scratch / name)[REFERENCE]
-    job.report.say(f"log-probabilities of {pairs.count} pairs under the starting network")
+    job.report.say(f"log-probabilities of {len(taken)} pairs under the starting network")
     table = torch.zeros(pairs.count, 2)
     size = pairs.micro_batch
-    starts = np.arange(0, pairs.count, size, dtype=np.int64)
-    for start in np.array_split(starts, group.ranks)[group.rank]:
-        rows = np.arange(start, min(start + size, pairs.count))
+    blocks = np.unique(taken // size)
+    for block in np.array_split(blocks, group.ranks)[group.rank]:
+        rows = np.arange(block * size, min((block + 1) * size, pairs.count))
         with torch.no_grad():
             table[rows] = torch.stack(pairs.logprobs(network, rows), dim=1)
     group.add_roots_([table], group.ranks)  # every row is zero on all ranks but one

@@ -65,6 +65,15 @@ class Cursor:
         steps = self.steps_per_epoch * self.epochs
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
+    def taken(self) -> np.ndarray:
+        """Examples of all updates, each once, ascending, int64."""
+        taken = np.zeros(self.count, dtype=bool)
+        for first in range(0, self.total_steps, self.steps_per_epoch):
+            steps = min(self.steps_per_epoch, self.total_steps - first)
+            order = epoch_order(self.count, self.seed, first // self.steps_per_epoch)
+            taken[order[: steps * self.global_batch]] = True
+        return np.flatnonzero(taken)
+
     def stream(self, epoch: int) -> list[str | int]:
         """Key of the random numbers that ordered an epoch."""
         return ["order", "PCG64", self.seed + epoch]

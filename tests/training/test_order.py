@@ -52,3 +52,10 @@ def test_too_little_data_is_refused() -> None:
 def test_order_cannot_be_changed_by_a_caller() -> None:
     with pytest.raises(ValueError, match="read-only"):
         epoch_order(37, 6198, 0)[0] = 1
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_steps": 2}, {"epochs": 3, "max_steps": 7}])
+def test_examples_taken_are_those_of_all_updates(limits):
+    cursor = Cursor(count=23, global_batch=5, seed=3, **limits)
+    seen = np.concatenate([cursor.at(step)[1] for step in range(cursor.total_steps)])
+    assert cursor.taken().tolist() == sorted(set(seen.tolist()))
