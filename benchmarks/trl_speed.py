@@ -6,7 +6,8 @@
 
 Stock numerics, one thread, fp32. A network of tiny's shape with random weights, whose answers
 nearly all run to the limit, and the tokenizer, pairs and problems of a finished `nano` run; or,
-with `--trained`, `math_sft2` of a finished `tiny` run, whose answers mostly end by themselves.
+with `--trained`, for GRPO and rollouts `math_sft2` of a finished `tiny` run, whose answers mostly
+end by themselves.
 Each side a process of its own, in turn. CPU time of the second of two calls in a process, so
 without start-up:
 
@@ -55,7 +56,7 @@ def main() -> int:
     """Measure and record; 1 when a ratio is below its target."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default=",".join(TARGETS), help="what to measure")
+    parser.add_argument("--only", help="what to measure; all by default")
     parser.add_argument(
         "--trained", action="store_true", help="tiny's math_sft2, not random weights"
     )
@@ -81,7 +82,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="trl-start-") as temporary:
         start = run / "math_sft2" if args.trained else make_start(run, Path(temporary))
         place = Place(run, start)
-        for what in args.only.split(","):
+        usual = ["grpo", "rollout"] if args.trained else list(TARGETS)
+        for what in args.only.split(",") if args.only else usual:
             turns = [(seconds(what, OURS, place), seconds(what, THEIRS, place))
                      for _ in range(args.rounds)]  # fmt: skip
             ratios = sorted(theirs / own for own, theirs in turns)
