@@ -26,13 +26,15 @@ _GPU = {
     "TORCHINDUCTOR_DETERMINISTIC": "1",
 }
 
+PORTABLE = "portable-x86"
+
 # ATen's AVX2 kernels: softmax and attention reduce over lanes, so the width decides bits.
 # MKL_CBWR: COMPATIBLE is the only branch that CPUs of every vendor take.
 # NPY: float64 tables differ by vector width. The names are those numpy 2.4 dispatches on;
 # one that the CPU lacks is ignored without a warning, so the list is the same everywhere.
 # ONEDNN_MAX_CPU_ISA stays unset: the product in use gives the same bits on AVX2 and AVX-512.
 _PINS: dict[str, dict[str, str]] = {
-    "portable-x86": {
+    PORTABLE: {
         **_ONE_THREAD,
         "ATEN_CPU_CAPABILITY": "avx2",
         "MKL_CBWR": "COMPATIBLE",
@@ -58,7 +60,7 @@ _PINS: dict[str, dict[str, str]] = {
     },
 }
 CLASSES = tuple(_PINS)
-_CPU_CLASSES = ("portable-x86", "native-cpu")
+_CPU_CLASSES = (PORTABLE, "native-cpu")
 
 # glibc's variables, their options M_TRIM_THRESHOLD and M_MMAP_THRESHOLD (malloc.h), and bytes
 KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": (-1, 1 << 28), "MALLOC_MMAP_THRESHOLD_": (-3, 1 << 25)}
@@ -149,7 +151,7 @@ def require_machine(
     pins(name)
     if name not in _CPU_CLASSES:
         return
-    if name == "portable-x86":
+    if name == PORTABLE:
         _require_cpu(cpuinfo)
     if "hwcaps" in environ.get("GLIBC_TUNABLES", ""):
         raise BadUse(
@@ -190,7 +192,7 @@ def assert_active(name: str) -> None:
         ("default dtype", torch.get_default_dtype(), torch.float32),
         ("threads", torch.get_num_threads(), 1),
     ]
-    if name == "portable-x86":
+    if name == PORTABLE:
         states.append(("ATen kernels", torch.backends.cpu.get_cpu_capability(), "AVX2"))
         # Nothing reports the flush-to-zero bit of the CPU, so a denormal product shows it.
         kept = bool((torch.tensor([1e-40]) * 1.0).item() != 0.0)

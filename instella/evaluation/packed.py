@@ -26,8 +26,9 @@ from instella.errors import BadUse, KitError
 from instella.evaluation.packed_layout import Group, Ids, Layout, Queries, rounded
 from instella.network.attention import attend
 from instella.network.network import Attention, Instella, Layer
-from instella.network.product import CHUNK, PORTABLE, chain, chain_product
+from instella.network.product import CHUNK, chain, chain_product
 from instella.network.rope import rotate
+from instella.numerics import PORTABLE
 from instella.rollout.generate import LANES
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from instella.network.product import CHUNK, PORTABLE, chain
+from instella.network.product import CHUNK, chain
+from instella.numerics import PORTABLE
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, numerics: str) -> Tensor:

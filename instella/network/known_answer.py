@@ -16,7 +16,8 @@ from instella.canonical import sha256_bytes
 from instella.errors import VerificationError
 from instella.network.attention import attend
 from instella.network.network import Instella
-from instella.network.product import CHUNK, PORTABLE, chain_product
+from instella.network.product import CHUNK, chain_product
+from instella.numerics import PORTABLE
 from instella.recipe.settings import Model
 
 Shape = tuple[int, int, int]

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from instella.errors import BadUse
-from instella.numerics import CLASSES
+from instella.numerics import CLASSES, PORTABLE
 
-PORTABLE = "portable-x86"
 CHUNK = 512
 
 Product = Callable[[Tensor, Tensor], Tensor]

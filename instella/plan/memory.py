@@ -8,6 +8,8 @@ TOKEN_BYTES = 2
 MASK_BYTES = 1
 # The head runs over parts of a micro-batch with at most so many logits (training/projection.py).
 LOGITS_AT_ONCE = 1 << 25
+# Bytes of a value of a training's precision.
+WIDTHS = {"float32": 4, "bfloat16": 2}
 
 
 def state_bytes(parameters: int, shards: int) -> float:
@@ -19,10 +21,10 @@ def state_bytes(parameters: int, shards: int) -> float:
     return 16.0 * parameters / shards
 
 
-def gathered_bytes(parameters: int) -> float:
+def gathered_bytes(parameters: int, precision: str) -> float:
     """What one accelerator gathers when the whole network is one unit of sharding, as in the
-    published pretraining: weights and gradients in bf16, 4 bytes a weight."""
-    return 4.0 * parameters
+    published pretraining: weights and gradients in the training's precision."""
+    return 2.0 * WIDTHS[precision] * parameters
 
 
 def layer_values(model: Model) -> int:
@@ -37,7 +39,17 @@ def layer_values(model: Model) -> int:
     return 14 * model.hidden_size + 4 * model.intermediate_size
 
 
-def activation_bytes(model: Model, tokens: int, checkpointed: bool, width: int = 2) -> float:
+def layer_bytes(model: Model, width: int) -> int:
+    """Bytes of ``layer_values``; the inputs of the four norms are kept in float32.
+
+    Args:
+        model: the network.
+        width: bytes of a value, 2 for bfloat16.
+    """
+    return width * layer_values(model) + (4 - width) * 4 * model.hidden_size
+
+
+def activation_bytes(model: Model, tokens: int, checkpointed: bool, width: int) -> float:
     """What a forward pass keeps for the backward pass: each layer's values, or with
     checkpointing its input, and four vectors around the last norm.
 
@@ -45,35 +57,44 @@ def activation_bytes(model: Model, tokens: int, checkpointed: bool, width: int =
         model: the network.
         tokens: of one micro-batch.
         checkpointed: activations are recomputed layer by layer.
-        width: bytes of a value, 2 for bf16.
+        width: bytes of a value, 2 for bfloat16.
     """
-    layer = model.hidden_size if checkpointed else layer_values(model)
-    return float(width * tokens * (model.num_hidden_layers * layer + 4 * model.hidden_size))
+    layer = width * model.hidden_size if checkpointed else layer_bytes(model, width)
+    around = (3 * width + 4) * model.hidden_size
+    return float(tokens * (model.num_hidden_layers * layer + around))
 
 
-def logit_bytes(model: Model, tokens: int, width: int = 2) -> float:
-    """Logits that exist at once, their float32 log-probabilities and float32 gradient."""
-    return float((width + 4 + 4) * min(tokens * model.vocab_size, LOGITS_AT_ONCE))
+def logit_bytes(model: Model, tokens: int) -> float:
+    """Logits that exist at once, their log-probabilities and their gradient.
+
+    12 bytes each in either precision: bfloat16 logits are turned into float32.
+    """
+    return 12.0 * min(tokens * model.vocab_size, LOGITS_AT_ONCE)
 
 
 def training_bytes(
-    model: Model, tokens: int, checkpointed: bool, width: int = 2, shards: int = 1
+    model: Model, tokens: int, checkpointed: bool, precision: str, shards: int = 1
 ) -> float:
     """Peak of an update of one micro-batch an accelerator, without what is gathered.
 
     Weights and moments, and the larger of two moments in time: the loss, when all
     activations are kept and there is no gradient yet, and the end of the backward pass, when
     all gradients are there and one layer's values. In between one grows as the other shrinks.
+    Where nothing is gathered, bfloat16 has a copy of the weights.
 
     Args:
-        model, tokens, checkpointed, width: as for ``activation_bytes``.
+        model, tokens, checkpointed: as for ``activation_bytes``.
+        precision: of the training, a name of ``WIDTHS``.
         shards: accelerators over which states are sharded.
     """
+    width = WIDTHS[precision]
     states = state_bytes(parameter_count(model), shards)
     gradients = states / 4
-    loss = activation_bytes(model, tokens, checkpointed, width) + logit_bytes(model, tokens, width)
-    last = gradients + float(width * tokens * layer_values(model))
-    return states - gradients + max(loss, last)
+    loss = activation_bytes(model, tokens, checkpointed, width) + logit_bytes(model, tokens)
+    last = gradients + float(tokens * layer_bytes(model, width))
+    copied = shards == 1 and precision == "bfloat16"
+    copies = float(width * parameter_count(model)) if copied else 0.0
+    return states - gradients + copies + max(loss, last)
 
 
 def resumable_bytes(parameters: int) -> float:

@@ -143,20 +143,21 @@ def _stage(recipe: Recipe, work: Work, assumptions: Assumptions) -> StagePlan:
 
 def peak_bytes(recipe: Recipe, work: Work, checkpointed: bool) -> float:
     """Largest memory of one accelerator in training: ``memory.training_bytes``, a whole
-    gathered network, and a bf16 reference network where there is one.
+    gathered network, and a reference network where there is one.
 
     States are sharded over the accelerators of one node, as the published pretraining has
-    it; the stages that shard over all of them need less. Without hardware: one process in
-    float32 that gathers nothing.
+    it; the stages that shard over all of them need less. Without hardware: one process that
+    gathers nothing.
     """
     weights, hardware = parameter_count(recipe.model), recipe.hardware
-    width = 4 if hardware is None else 2
+    settings = getattr(recipe.stages, work.stage)
+    precision = settings.training.precision
     shards = 1 if hardware is None else hardware.accelerators_per_node
-    total = memory.training_bytes(recipe.model, work.micro_tokens, checkpointed, width, shards)
+    total = memory.training_bytes(recipe.model, work.micro_tokens, checkpointed, precision, shards)
     if hardware is not None:
-        total += memory.gathered_bytes(weights)
-    if isinstance(getattr(recipe.stages, work.stage), (Preference, Policy)):
-        total += float(width * weights)
+        total += memory.gathered_bytes(weights, precision)
+    if isinstance(settings, (Preference, Policy)):
+        total += float(memory.WIDTHS[precision] * weights)
     return total
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from instella.numerics import PORTABLE
 from instella.recipe.fields import Place, Places, suggestion
 from instella.recipe.graph import checkpoints
 from instella.recipe.settings import Policy, Recipe, Schedule, Training
@@ -17,6 +18,7 @@ def check_training(recipe: Recipe, places: Places) -> None:
         _check_batches(settings.training, ("stages", stage, "training"), places)
         _check_kept(settings.training, ("stages", stage, "training"), places)
         _check_optimizer(settings, ("stages", stage, "training"), places)
+        _check_precision(recipe.numerics, settings.training, ("stages", stage, "training"), places)
         _check_init(recipe, stage, places)
         _check_lengths(recipe, stage, places)
         if isinstance(settings, Policy):
@@ -84,6 +86,13 @@ def _check_kept(training: Training, place: Place, places: Places) -> None:
         what = f"is {kept}, not a multiple of ledger_every {every}, so no digest vouches for them"
         cure = f"write {max(every, kept // every * every)}"
         raise places.error((*place, "keep_checkpoints_every"), what, cure)
+
+
+def _check_precision(numerics: str, training: Training, place: Place, places: Places) -> None:
+    if numerics == PORTABLE and training.precision != "float32":
+        what = f"is {training.precision}, and numerics {PORTABLE} are defined for float32 only"
+        cure = "write float32, or choose other numerics"
+        raise places.error((*place, "precision"), what, cure)
 
 
 def _check_optimizer(settings: Any, place: Place, places: Places) -> None:

@@ -159,6 +159,11 @@ class Training:
         "steps between digests of every tensor in the step ledger", default=10, at_least=1
     )
     activation_checkpointing: bool = setting("recompute activations in backward", default=False)
+    precision: str = setting(
+        "of the forward and backward pass; weights, moments and sums of gradients are float32",
+        default="float32",
+        choices=("float32", "bfloat16"),
+    )
     keep_checkpoints_every: int | None = setting(
         "steps between checkpoints that the artifact keeps, so that an audit can run single "
         "segments again; a multiple of ledger_every; null: none",

@@ -20,7 +20,7 @@ from torch import Tensor
 from instella.canonical import read_jsonl
 from instella.data.tokenizer import Encoder
 from instella.errors import VerificationError
-from instella.network.product import PORTABLE
+from instella.numerics import PORTABLE
 from instella.recipe import settings
 from instella.rollout.generate import Parts, generate
 from instella.rollout.health import Entropies

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from instella.errors import BadUse
-from instella.network.product import PORTABLE
+from instella.numerics import PORTABLE
 from instella.rollout.cache import RowCache
 from instella.rollout.sample import choose
 from instella.rollout.streams import uniforms

@@ -37,6 +37,7 @@ from instella.rollout.generate import Parts
 from instella.rollout.health import Log, check_health, heard_at, rollout_figures
 from instella.training.folders import publish, start_moments, start_network
 from instella.training.generators import seed_generators
+from instella.training.layout import Whole
 from instella.training.ledger import Ledger, Streams, numbers_digest, tensors_digest
 from instella.training.loop import (
     Figures,
@@ -53,6 +54,7 @@ from instella.training.loop import (
 )
 from instella.training.objectives import group_advantages, policy_loss
 from instella.training.order import Cursor
+from instella.training.precision import DTYPES
 from instella.training.processes import launch
 from instella.training.projection import needed_columns, network_logprobs, recompute_activations
 from instella.training.reduction import Group
@@ -73,7 +75,7 @@ def _run(group: Group, job: Job) -> None:
     training, start = chosen.training, job.inputs["init"]
     length = chosen.data.max_prompt_tokens + chosen.max_response_tokens
     network = start_network(start, job.numerics, length, training.micro_batch)
-    reference = copy.deepcopy(network).requires_grad_(False)
+    reference = copy.deepcopy(network).to(DTYPES[training.precision]).requires_grad_(False)
     if training.activation_checkpointing:
         recompute_activations(network)
     prompts = read_prompts(job.inputs["tokens"] / "prompts.jsonl", network.settings.vocab_size)
@@ -81,9 +83,9 @@ def _run(group: Group, job: Job) -> None:
         len(prompts), chosen.prompts_per_step, training.seed, training.epochs, training.max_steps
     )
     updates = updates_per_step(chosen)
-    trainer = Trainer(
-        network, training.optimizer, training.schedule, steps.total_steps * updates, group
-    )
+    layout = Whole(network, group, training.precision)
+    total = steps.total_steps * updates
+    trainer = Trainer(network, training.optimizer, training.schedule, total, group, layout)
     moments = start_moments(start, training)
     if moments is not None:
         trainer.optimizer.restore_state(*moments)

@@ -16,6 +16,7 @@ from instella.training.folders import publish, start_moments, start_network
 from instella.training.loop import Batch, train
 from instella.training.objectives import masked_logprobs, preference_loss
 from instella.training.order import Cursor
+from instella.training.precision import as_computed
 from instella.training.processes import launch
 from instella.training.projection import needed_columns, network_logprobs
 from instella.training.reduction import Group, ordered_sum
@@ -39,7 +40,9 @@ def _run(group: Group, job: Job) -> None:
     cursor = Cursor(
         pairs.count, training.global_batch, training.seed, training.epochs, training.max_steps
     )
-    pairs.reference = reference_logprobs(job, group, network, pairs, cursor.taken())
+    reference = as_computed(network, training.precision)
+    pairs.reference = reference_logprobs(job, group, reference, pairs, cursor.taken())
+    del reference
     moments = start_moments(start, training)
     trained = train(job, group, network, training, pairs, moments)
     if group.rank == 0:

@@ -6,6 +6,7 @@ loop asks it and is the same for every layout; ``sharding.py`` has the other one
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from instella.training.ledger import DigestTogether, tensor_digests
 from instella.training.optimizer import Part, sum_of_squares, whole_parts
+from instella.training.precision import DTYPES
 from instella.training.reduction import Group, Partial
 
 
@@ -20,12 +22,15 @@ class Layout(Protocol):
     """What the loop asks; ``Whole`` and ``Sharded`` say it.
 
     Attributes:
-        parts: what this rank holds, in the order of the parameters.
+        parts: what this rank holds, float32, in the order of the parameters.
         rank: of this process among all.
     """
 
     parts: list[Part]
     rank: int
+
+    def refresh(self) -> None:
+        """Bring what the network computes with to what ``parts`` hold by now."""
 
     @property
     def digest_together(self) -> DigestTogether | None:
@@ -63,24 +68,38 @@ class Whole:
     """Every rank holds all parameters and runs a block of the micro-batches.
 
     Args:
-        network: trained in place.
+        network: float32, trained in place.
         group: the processes.
+        precision: a name of ``DTYPES``; the network is left in it.
     """
 
     digest_together: DigestTogether | None = None
 
-    def __init__(self, network: nn.Module, group: Group) -> None:
+    def __init__(self, network: nn.Module, group: Group, precision: str = "float32") -> None:
         self.group = group
         self.rank = group.rank
         self.parts = whole_parts(network)
+        self._computed: list[Tensor] = list(network.parameters())
+        self._copied = DTYPES[precision] is not torch.float32
+        if self._copied:
+            self.parts = [
+                replace(part, tensor=nn.Parameter(part.tensor.detach())) for part in self.parts
+            ]
+            network.to(DTYPES[precision])
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Round the weights into their copies, where the network computes with copies."""
+        if self._copied:
+            torch._foreach_copy_(self._computed, [part.tensor for part in self.parts])
 
     def leaves(self, count: int) -> range:
         """An aligned block, which is a whole subtree."""
         return self.group.block(count)
 
     def leaf(self, figures: dict[str, float]) -> Partial:
-        """The whole gradients; zeros where there is none."""
-        return Partial([take_gradient(part.tensor) for part in self.parts], figures)
+        """The whole gradients, float32; zeros where there is none."""
+        return Partial([take_gradient(item).float() for item in self._computed], figures)
 
     def combine(self, partial: Partial | None, count: int) -> Partial:
         """As ``Group.combine``."""

@@ -150,6 +150,7 @@ class Trainer:
             part.tensor.data.copy_(given)
         if weights:
             raise VerificationError(f"{found.folder}: the network has no {min(weights)}")
+        self.layout.refresh()
         self.optimizer.restore_state(checkpoint.moments_of(tensors), found.folder)
         self.layout.note(found.digest)
         self.step = found.step
@@ -168,6 +169,7 @@ class Trainer:
                 )
         rate = learning_rate(self._schedule, self._chosen.learning_rate, self.step, self._total)
         self.optimizer.update(rate)
+        self.layout.refresh()
         for parameter in self._parameters:
             parameter.grad = None
         self.step += 1
@@ -228,7 +230,8 @@ def train(
     Args:
         job: scratch for checkpoints, progress.
         group: processes that share the work.
-        network: with the starting weights; trained in place.
+        network: float32, with the starting weights; trained in place, and left in the
+            precision of the training.
         training: batch, order, optimizer, schedule.
         task: examples and loss.
         moments: tensors of ``AdamW.export_state`` to start from, and the file they stand in.
@@ -244,7 +247,7 @@ def train(
     if training.activation_checkpointing:
         recompute_activations(network)
     total = cursor.total_steps
-    layout = lay_out(network, group, job.sharding)
+    layout = lay_out(network, group, job.sharding, training.precision)
     trainer = Trainer(network, training.optimizer, training.schedule, total, group, layout)
     if moments is not None:
         trainer.restore_moments(*moments)

@@ -22,6 +22,7 @@ from instella.training.joining import subgroup
 from instella.training.layout import Layout, Whole, take_gradient
 from instella.training.ledger import numbers_digest, tensor_digest, tensor_digests, with_root
 from instella.training.optimizer import STEP, Part, sum_of_squares
+from instella.training.precision import DTYPES
 from instella.training.reduction import ALONE, Group, Partial
 
 DIGEST_BYTES = 32
@@ -29,13 +30,16 @@ DIGEST_BYTES = 32
 NOTHING = -0.0
 
 
-def lay_out(network: nn.Module, group: Group, chosen: settings.Sharding) -> Layout:
+def lay_out(
+    network: nn.Module, group: Group, chosen: settings.Sharding, precision: str = "float32"
+) -> Layout:
     """Shard the network over the ranks, in place, if that is wanted and there are several.
 
     Args:
-        network: whole, with the weights to start from.
+        network: whole, float32, with the weights to start from.
         group: all processes.
         chosen: how.
+        precision: a name of ``DTYPES``.
 
     Raises:
         BadUse: the shard groups do not fit the ranks.
@@ -47,8 +51,8 @@ def lay_out(network: nn.Module, group: Group, chosen: settings.Sharding) -> Layo
             "of their number"
         )
     if size == 1:
-        return Whole(network, group)
-    return Sharded(network, group, size, chosen.wrap)
+        return Whole(network, group, precision)
+    return Sharded(network, group, size, chosen.wrap, precision)
 
 
 class TreeReduceScatter:
@@ -91,16 +95,19 @@ class Sharded:
         group: all ranks; a shard group has ranks that follow each other.
         size: ranks of a shard group.
         wrap: ``block``: a layer is gathered at a time; ``model``: the whole network is.
+        precision: a name of ``DTYPES``.
     """
 
-    def __init__(self, network: nn.Module, group: Group, size: int, wrap: str) -> None:
+    def __init__(
+        self, network: nn.Module, group: Group, size: int, wrap: str, precision: str
+    ) -> None:
         self.group = group
         self.rank = group.rank
         self.shards, self.replicas = _split(group, size)
         self._read = [tensor_digests(dict(network.named_parameters()))["root"]]
         shapes = {name: item.shape for name, item in network.named_parameters()}
         self._reduce = TreeReduceScatter(self.shards)
-        _wrap(network, self.shards, wrap, self._reduce)
+        _wrap(network, self.shards, wrap, precision, self._reduce)
         self._sources = list(network.parameters())
         self.parts = [
             Part(name, _local(item), self._rows(shapes[name], self.shards.rank).start, shapes[name])
@@ -108,6 +115,9 @@ class Sharded:
         ]
         self._numbers = {part.name: number for number, part in enumerate(self.parts)}
         self._owners = _owners([part.shape.numel() for part in self.parts], size)
+
+    def refresh(self) -> None:
+        """Nothing: each pass gathers what ``parts`` hold, and rounds it."""
 
     def leaves(self, count: int) -> range:
         """Every S-th of the block of this replica; a rank without one repeats another's."""
@@ -260,10 +270,17 @@ def _split(group: Group, size: int) -> tuple[Group, Group]:
     return Group(place, size, made[own]), Group(own, replicas, across[place])
 
 
-def _wrap(network: nn.Module, shards: Group, wrap: str, reduce: TreeReduceScatter) -> None:
+def _wrap(
+    network: nn.Module, shards: Group, wrap: str, precision: str, reduce: TreeReduceScatter
+) -> None:
     # half a second of import that only a sharded stage pays
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+    from torch.distributed.fsdp import (
+        FSDPModule,
+        MixedPrecisionPolicy,
+        fully_shard,
+        register_fsdp_forward_method,
+    )
 
     members = shards.members or dist.group.WORLD
     assert members is not None
@@ -274,8 +291,14 @@ def _wrap(network: nn.Module, shards: Group, wrap: str, reduce: TreeReduceScatte
         if isinstance(module, nn.ModuleList) and wrap == "block"
         for layer in module
     ]
+    policy = MixedPrecisionPolicy(
+        param_dtype=DTYPES[precision],
+        reduce_dtype=torch.float32,
+        # a layer's inputs have the dtype they need, the rotary table too, which is float32
+        cast_forward_inputs=False,
+    )
     for module in (*layers, network):
-        fully_shard(module, mesh=mesh)
+        fully_shard(module, mesh=mesh, mp_policy=policy)
         assert isinstance(module, FSDPModule)
         module.set_custom_reduce_scatter(reduce)  # type: ignore[arg-type]
         # the losses are divided by what they have to be; FSDP's own mean would round again

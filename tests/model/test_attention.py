@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from instella.network.attention import attend
-from instella.network.product import CHUNK, PORTABLE
+from instella.network.product import CHUNK
+from instella.numerics import PORTABLE
 
 STOCK = "native-cpu"
 

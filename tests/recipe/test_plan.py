@@ -41,13 +41,14 @@ def test_operations_by_hand() -> None:
 
 def test_memory_by_hand() -> None:
     assert state_bytes(236, 8) == 16 * 236 / 8
-    assert gathered_bytes(236) == 944
+    assert gathered_bytes(236, "bfloat16") == 944
     # 14 vectors of 4 and four of 6 a token: 80 values; four of 4 around the last norm
-    assert activation_bytes(SMALL, 3, checkpointed=False) == 2 * 3 * (80 + 16)
-    assert activation_bytes(SMALL, 3, checkpointed=True) == 2 * 3 * (4 + 16)
-    assert activation_bytes(replace(SMALL, num_hidden_layers=5), 3, True) == 2 * 3 * (20 + 16)
+    # in bfloat16 the norms keep their inputs in float32: four vectors of a layer, and the last
+    assert activation_bytes(SMALL, 3, False, width=2) == 3 * (2 * (80 + 16) + 2 * (16 + 4))
+    assert activation_bytes(SMALL, 3, True, width=2) == 3 * (2 * (4 + 16) + 2 * 4)
+    assert activation_bytes(replace(SMALL, num_hidden_layers=5), 3, True, width=4) == 12 * (20 + 16)
     assert activation_bytes(SMALL, 3, False, width=4) == 4 * 3 * (80 + 16)
-    assert logit_bytes(SMALL, 3) == 10 * 3 * 10
+    assert logit_bytes(SMALL, 3) == 12 * 3 * 10
     assert (released_bytes(236), resumable_bytes(236)) == (472, 2832)
 
 

@@ -15,9 +15,11 @@ from instella.plan import memory
 from instella.recipe.derived import parameter_count
 from instella.recipe.settings import Model, Optimizer, Recipe, Schedule
 from instella.training import projection
+from instella.training.layout import Whole
 from instella.training.loop import Trainer
 from instella.training.objectives import summed_loss
 from instella.training.projection import network_logprobs, recompute_activations
+from instella.training.reduction import ALONE
 
 NUMERICS = "native-cpu"
 
@@ -55,12 +57,15 @@ class Held(TorchDispatchMode):
             self.peak = max(self.peak, self.now)
 
 
-def measured(model: Model, rows: int, length: int, checkpointed: bool) -> int:
+def measured(
+    model: Model, rows: int, length: int, checkpointed: bool, precision: str = "float32"
+) -> int:
     """Peak of an update of one micro-batch, the moments being there."""
     network = Instella(model, NUMERICS)
     if checkpointed:
         recompute_activations(network)
-    trainer = Trainer(network, Optimizer(1e-3), Schedule("constant"), 2)
+    layout = Whole(network, ALONE, precision)
+    trainer = Trainer(network, Optimizer(1e-3), Schedule("constant"), 2, ALONE, layout)
     ids = torch.randint(0, model.vocab_size, (rows, length))
 
     def loss(network: Instella, ids: Tensor) -> tuple[Tensor, dict[str, float]]:
@@ -68,23 +73,24 @@ def measured(model: Model, rows: int, length: int, checkpointed: bool) -> int:
         return value, {"loss": value.item()}
 
     trainer.update([ids], loss)
-    with Held(list(trainer.tensors().values())) as held:
+    with Held([*trainer.tensors().values(), *network.parameters()]) as held:
         trainer.update([ids], loss)
     return held.peak
 
 
 @pytest.mark.parametrize("vocabulary", [1024, 8192])
 @pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_estimate_is_within_a_tenth_of_the_measured_peak(
-    vocabulary: int, checkpointed: bool
+    vocabulary: int, checkpointed: bool, precision: str
 ) -> None:
     """Heads of 80, as in the published network."""
     model = Model(
         hidden_size=160, intermediate_size=432, num_hidden_layers=4, num_attention_heads=2,
         vocab_size=vocabulary, max_position_embeddings=256,
     )  # fmt: skip
-    estimate = memory.training_bytes(model, 2 * 256, checkpointed, width=4)
-    assert estimate == pytest.approx(measured(model, 2, 256, checkpointed), rel=0.1)
+    estimate = memory.training_bytes(model, 2 * 256, checkpointed, precision)
+    assert estimate == pytest.approx(measured(model, 2, 256, checkpointed, precision), rel=0.1)
 
 
 def test_logits_of_a_long_context_never_exist_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
