@@ -61,6 +61,7 @@ _PINS: dict[str, dict[str, str]] = {
 }
 CLASSES = tuple(_PINS)
 _CPU_CLASSES = (PORTABLE, "native-cpu")
+GPU_CLASSES = tuple(name for name in CLASSES if name not in _CPU_CLASSES)
 
 # glibc's variables, their options M_TRIM_THRESHOLD and M_MMAP_THRESHOLD (malloc.h), and bytes
 KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": (-1, 1 << 28), "MALLOC_MMAP_THRESHOLD_": (-3, 1 << 25)}

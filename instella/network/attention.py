@@ -9,36 +9,125 @@ two computes depends on the call alone, never on the machine.
 
 import functools
 import math
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from instella.errors import BadUse
 from instella.network.product import CHUNK, chain
 from instella.numerics import PORTABLE
 
+SDPA, FLASH = "sdpa", "flash_attention_2"
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, numerics: str) -> Tensor:
+
+class Documents:
+    """Which tokens of packed rows belong together, as each kernel wants to know it.
+
+    Positions go on over the edges: the rotary embedding knows only distances.
+
+    Args:
+        ids: int64 [B, T].
+        eos_id: ends a document, and belongs to it.
+    """
+
+    def __init__(self, ids: Tensor, eos_id: int) -> None:
+        self._ends = ids == eos_id
+
+    @functools.cached_property
+    def mask(self) -> Tensor:
+        """bool [B, 1, T, T], True where a query sees a key."""
+        number = self._ends.cumsum(1) - self._ends.long()
+        same = number[:, None, :, None] == number[:, None, None, :]
+        return same.tril_()
+
+    @functools.cached_property
+    def offsets(self) -> Tensor:
+        """int32 [documents + 1]: first tokens in the rows one after another, and their end."""
+        first = self._ends.roll(1, 1)
+        first[:, 0] = True
+        starts = first.flatten().nonzero()[:, 0]
+        return torch.cat([starts, starts.new_tensor([first.numel()])]).int()
+
+    @functools.cached_property
+    def longest(self) -> int:
+        """Tokens of the longest document."""
+        return int(self.offsets.diff().max())
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | Documents | None,
+    numerics: str,
+    kernel: str = SDPA,
+) -> Tensor:
     """Attention of queries to keys, scaled by 1 / sqrt(d).
 
     Args:
         query: [B, heads, Tq, d].
         key, value: [B, heads, Tk, d].
-        mask: bool [B, 1, Tq, Tk], True where a query sees a key; None for causal
-            attention, where one query sees every key and several are as many as keys.
+        mask: bool [B, 1, Tq, Tk], True where a query sees a key; documents for causal
+            attention within each; None for causal attention, where one query sees every key
+            and several are as many as keys.
         numerics: numerics class.
+        kernel: of causal attention without a cache.
 
     Returns:
         [B, heads, Tq, d].
     """
     length, width = query.shape[2:]
     causal = mask is None and length > 1
+    if kernel == FLASH and not isinstance(mask, Tensor) and length > 1:
+        return _flash(query, key, value, mask)
+    if isinstance(mask, Documents):
+        mask = mask.mask
     if causal and numerics == PORTABLE and length <= CHUNK and 2 <= width <= CHUNK:
         out: Tensor = _CausalAttention.apply(query, key, value)
         return out
     return nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, is_causal=causal
     )
+
+
+def require_kernel(kernel: str, width: int) -> None:
+    """Check that a kernel is there and takes heads of ``width``.
+
+    Raises:
+        BadUse: it is not installed, or the heads are none of its (flash-attention's README:
+            up to 256, by 8).
+    """
+    if kernel != FLASH:
+        return
+    if width % 8 or width > 256:
+        raise BadUse(f"attention: {FLASH} takes heads up to 256 in steps of 8, not {width}")
+    if find_spec("flash_attn") is None:
+        raise BadUse(
+            f"attention: {FLASH}: flash_attn is not installed here; run the stage in an image that "
+            "has it, or write sdpa, which gives other bits"
+        )
+
+
+def _flash(query: Tensor, key: Tensor, value: Tensor, documents: Documents | None) -> Tensor:
+    """flash-attention's causal kernels, which take [B, T, heads, d]; deterministic backward."""
+    import flash_attn
+
+    turned = [item.transpose(1, 2) for item in (query, key, value)]
+    if documents is None:
+        out = flash_attn.flash_attn_func(*turned, causal=True, deterministic=True)
+        return out.transpose(1, 2)
+    out = flash_attn.flash_attn_varlen_func(
+        *(item.flatten(0, 1) for item in turned),
+        cu_seqlens_q=documents.offsets,
+        cu_seqlens_k=documents.offsets,
+        max_seqlen_q=documents.longest,
+        max_seqlen_k=documents.longest,
+        causal=True,
+        deterministic=True,
+    )
+    return out.view(turned[0].shape).transpose(1, 2)
 
 
 class _CausalAttention(torch.autograd.Function):

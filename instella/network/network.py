@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from instella.errors import BadUse
-from instella.network.attention import attend
+from instella.network.attention import SDPA, Documents, attend, require_kernel
 from instella.network.product import Linear, project
 from instella.network.rope import rope_table, rotate
 from instella.recipe.settings import Model
 
 Rope = tuple[Tensor, Tensor]
+Mask = Tensor | Documents | None
 
 
 class Cache(Protocol):
@@ -56,9 +57,10 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(width, settings.rms_norm_eps)
         self.heads = settings.num_attention_heads
         self.numerics = numerics
+        self.kernel = SDPA
         self.layer = layer
 
-    def forward(self, x: Tensor, rope: Rope, mask: Tensor | None, cache: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, mask: Mask, cache: Cache | None) -> Tensor:
         """``x [B, T, width] -> [B, T, width]``."""
         heads = (*x.shape[:-1], self.heads, -1)
         query, key, value = project(x, self.q_proj, self.k_proj, self.v_proj)
@@ -67,7 +69,7 @@ class Attention(nn.Module):
         value = value.view(heads).transpose(1, 2)
         if cache is not None:
             key, value = cache.update(key, value, self.layer)
-        out = attend(query, key, value, mask, self.numerics)
+        out = attend(query, key, value, mask, self.numerics, self.kernel)
         return self.o_proj(out.transpose(1, 2).reshape(x.shape))
 
 
@@ -96,7 +98,7 @@ class Layer(nn.Module):
         self.pre_attention_layernorm = RMSNorm(settings.hidden_size, settings.rms_norm_eps)
         self.pre_feedforward_layernorm = RMSNorm(settings.hidden_size, settings.rms_norm_eps)
 
-    def forward(self, x: Tensor, rope: Rope, mask: Tensor | None, cache: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, mask: Mask, cache: Cache | None) -> Tensor:
         """``x [B, T, width] -> [B, T, width]``."""
         x = x + self.self_attn(self.pre_attention_layernorm(x), rope, mask, cache)
         return x + self.mlp(self.pre_feedforward_layernorm(x))
@@ -124,7 +126,7 @@ class Decoder(nn.Module):
         self,
         input_ids: Tensor,
         positions: Tensor | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         cache: Cache | None = None,
         states: list[Tensor] | None = None,
     ) -> Tensor:
@@ -139,7 +141,7 @@ class Decoder(nn.Module):
         self,
         x: Tensor,
         positions: Tensor | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         cache: Cache | None = None,
         states: list[Tensor] | None = None,
     ) -> Tensor:
@@ -184,11 +186,23 @@ class Instella(nn.Module):
         self.model = Decoder(settings, numerics)
         self.lm_head = Linear(settings.hidden_size, settings.vocab_size, numerics)
 
+    def attend_by(self, kernel: str) -> None:
+        """Let passes without a cache compute attention by another kernel.
+
+        Raises:
+            BadUse: it is not there, or cannot take the width of these heads.
+        """
+        settings = self.settings
+        require_kernel(kernel, settings.hidden_size // settings.num_attention_heads)
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.kernel = kernel
+
     def forward(
         self,
         input_ids: Tensor,
         positions: Tensor | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         cache: Cache | None = None,
     ) -> Tensor:
         """Logits of the next token.
@@ -197,8 +211,9 @@ class Instella(nn.Module):
             input_ids: int64 [B, T].
             positions: int64 [T] or [B, T], below ``max_position_embeddings``; None for
                 0 .. T-1.
-            mask: bool [B, 1, Tq, Tk], True where a query sees a key; None for plain
-                causal attention among the T tokens. With a cache it is needed, unless
+            mask: bool [B, 1, Tq, Tk], True where a query sees a key; or the documents
+                within which causal attention stays; None for plain causal attention among
+                the T tokens. With a cache it is needed, unless
                 the one query of each sequence sees every key.
             cache: earlier keys and values.
 
@@ -214,7 +229,7 @@ class Instella(nn.Module):
         self,
         input_ids: Tensor,
         positions: Tensor | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         cache: Cache | None = None,
     ) -> Tensor:
         """Final, normed states [B, T, width]: what ``lm_head`` projects; as ``forward``."""

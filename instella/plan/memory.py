@@ -1,13 +1,11 @@
 """Bytes of weights, moments, activations, checkpoints and data."""
 
 from instella.recipe.derived import parameter_count
-from instella.recipe.settings import Model
+from instella.recipe.settings import Model, Training
 
 # Token ids are uint16, label masks one byte.
 TOKEN_BYTES = 2
 MASK_BYTES = 1
-# The head runs over parts of a micro-batch with at most so many logits (training/projection.py).
-LOGITS_AT_ONCE = 1 << 25
 # Bytes of a value of a training's precision.
 WIDTHS = {"float32": 4, "bfloat16": 2}
 
@@ -39,17 +37,21 @@ def layer_values(model: Model) -> int:
     return 14 * model.hidden_size + 4 * model.intermediate_size
 
 
-def layer_bytes(model: Model, width: int) -> int:
-    """Bytes of ``layer_values``; the inputs of the four norms are kept in float32.
+def layer_bytes(model: Model, width: int, compiled: bool = False) -> int:
+    """Bytes of ``layer_values``; eager norms keep their inputs, four vectors, in float32.
 
     Args:
         model: the network.
         width: bytes of a value, 2 for bfloat16.
+        compiled: a fused norm turns its input into float32 again instead (not measured).
     """
-    return width * layer_values(model) + (4 - width) * 4 * model.hidden_size
+    kept = width if compiled else 4
+    return width * layer_values(model) + (kept - width) * 4 * model.hidden_size
 
 
-def activation_bytes(model: Model, tokens: int, checkpointed: bool, width: int) -> float:
+def activation_bytes(
+    model: Model, tokens: int, checkpointed: bool, width: int, compiled: bool = False
+) -> float:
     """What a forward pass keeps for the backward pass: each layer's values, or with
     checkpointing its input, and four vectors around the last norm.
 
@@ -57,23 +59,24 @@ def activation_bytes(model: Model, tokens: int, checkpointed: bool, width: int) 
         model: the network.
         tokens: of one micro-batch.
         checkpointed: activations are recomputed layer by layer.
-        width: bytes of a value, 2 for bfloat16.
+        width, compiled: as for ``layer_bytes``; the last norm is not in a layer.
     """
-    layer = width * model.hidden_size if checkpointed else layer_bytes(model, width)
+    layer = width * model.hidden_size if checkpointed else layer_bytes(model, width, compiled)
     around = (3 * width + 4) * model.hidden_size
     return float(tokens * (model.num_hidden_layers * layer + around))
 
 
-def logit_bytes(model: Model, tokens: int) -> float:
+def logit_bytes(model: Model, tokens: int, at_once: int) -> float:
     """Logits that exist at once, their log-probabilities and their gradient.
 
-    12 bytes each in either precision: bfloat16 logits are turned into float32.
+    12 bytes each in either precision: bfloat16 logits are turned into float32. The head runs
+    over parts of a micro-batch with ``at_once`` logits at most (training/projection.py).
     """
-    return 12.0 * min(tokens * model.vocab_size, LOGITS_AT_ONCE)
+    return 12.0 * min(tokens * model.vocab_size, at_once)
 
 
 def training_bytes(
-    model: Model, tokens: int, checkpointed: bool, precision: str, shards: int = 1
+    model: Model, tokens: int, training: Training, checkpointed: bool, shards: int = 1
 ) -> float:
     """Peak of an update of one micro-batch an accelerator, without what is gathered.
 
@@ -84,15 +87,16 @@ def training_bytes(
 
     Args:
         model, tokens, checkpointed: as for ``activation_bytes``.
-        precision: of the training, a name of ``WIDTHS``.
+        training: its precision, compilation and logits.
         shards: accelerators over which states are sharded.
     """
-    width = WIDTHS[precision]
+    width, compiled = WIDTHS[training.precision], training.compile
     states = state_bytes(parameter_count(model), shards)
     gradients = states / 4
-    loss = activation_bytes(model, tokens, checkpointed, width) + logit_bytes(model, tokens)
-    last = gradients + float(tokens * layer_bytes(model, width))
-    copied = shards == 1 and precision == "bfloat16"
+    loss = activation_bytes(model, tokens, checkpointed, width, compiled)
+    loss += logit_bytes(model, tokens, training.logits_at_once)
+    last = gradients + float(tokens * layer_bytes(model, width, compiled))
+    copied = shards == 1 and training.precision == "bfloat16"
     copies = float(width * parameter_count(model)) if copied else 0.0
     return states - gradients + copies + max(loss, last)
 

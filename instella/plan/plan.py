@@ -151,13 +151,13 @@ def peak_bytes(recipe: Recipe, work: Work, checkpointed: bool) -> float:
     """
     weights, hardware = parameter_count(recipe.model), recipe.hardware
     settings = getattr(recipe.stages, work.stage)
-    precision = settings.training.precision
+    training = settings.training
     shards = 1 if hardware is None else hardware.accelerators_per_node
-    total = memory.training_bytes(recipe.model, work.micro_tokens, checkpointed, precision, shards)
+    total = memory.training_bytes(recipe.model, work.micro_tokens, training, checkpointed, shards)
     if hardware is not None:
-        total += memory.gathered_bytes(weights, precision)
+        total += memory.gathered_bytes(weights, training.precision)
     if isinstance(settings, (Preference, Policy)):
-        total += float(memory.WIDTHS[precision] * weights)
+        total += float(memory.WIDTHS[training.precision] * weights)
     return total
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from instella.numerics import PORTABLE
+from instella.numerics import GPU_CLASSES, PORTABLE
 from instella.recipe.fields import Place, Places, suggestion
 from instella.recipe.graph import checkpoints
 from instella.recipe.settings import Policy, Recipe, Schedule, Training
@@ -18,10 +18,13 @@ def check_training(recipe: Recipe, places: Places) -> None:
         _check_batches(settings.training, ("stages", stage, "training"), places)
         _check_kept(settings.training, ("stages", stage, "training"), places)
         _check_optimizer(settings, ("stages", stage, "training"), places)
-        _check_precision(recipe.numerics, settings.training, ("stages", stage, "training"), places)
+        _check_computing(recipe.numerics, settings.training, ("stages", stage, "training"), places)
         _check_init(recipe, stage, places)
         _check_lengths(recipe, stage, places)
         if isinstance(settings, Policy):
+            if settings.training.compile:
+                what = "is true, and each token of an answer has a shape of its own"
+                raise places.error(("stages", stage, "training", "compile"), what, "write false")
             _check_policy(settings, ("stages", stage), places)
     for stage in ("sft", "math_sft1", "math_sft2"):
         settings = getattr(recipe.stages, stage)
@@ -88,11 +91,22 @@ def _check_kept(training: Training, place: Place, places: Places) -> None:
         raise places.error((*place, "keep_checkpoints_every"), what, cure)
 
 
-def _check_precision(numerics: str, training: Training, place: Place, places: Places) -> None:
+def _check_computing(numerics: str, training: Training, place: Place, places: Places) -> None:
     if numerics == PORTABLE and training.precision != "float32":
         what = f"is {training.precision}, and numerics {PORTABLE} are defined for float32 only"
         cure = "write float32, or choose other numerics"
         raise places.error((*place, "precision"), what, cure)
+    if numerics == PORTABLE and training.compile:
+        what = f"is true, and numerics {PORTABLE} are defined for torch's own kernels only"
+        raise places.error((*place, "compile"), what, "write false, or choose other numerics")
+    if training.attention == "flash_attention_2":
+        if numerics not in GPU_CLASSES:
+            what = f"is flash_attention_2, which has no kernel for numerics {numerics}"
+            cure = f"write sdpa, or choose {' or '.join(GPU_CLASSES)}"
+            raise places.error((*place, "attention"), what, cure)
+        if training.precision != "bfloat16":
+            what = f"is flash_attention_2, which does not compute in {training.precision}"
+            raise places.error((*place, "attention"), what, "write precision: bfloat16, or sdpa")
 
 
 def _check_optimizer(settings: Any, place: Place, places: Places) -> None:

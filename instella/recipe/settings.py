@@ -14,6 +14,8 @@ from typing import Any
 
 # More than any machine has cores: a bound on what a slip of the pen may start.
 MOST_PROCESSES = 1024
+# In float32 they are 128 MiB.
+LOGITS_AT_ONCE = 1 << 25
 
 
 def setting(about: str, *, default: Any = ..., **bounds: Any) -> Any:
@@ -164,6 +166,26 @@ class Training:
         default="float32",
         choices=("float32", "bfloat16"),
     )
+    attention: str = setting(
+        "kernel of training passes, never another one; flash_attention_2 needs a GPU class and "
+        "bfloat16",
+        default="sdpa",
+        choices=("sdpa", "flash_attention_2"),
+    )
+    compile: bool = setting(
+        "torch.compile of each layer, which changes bits; not with portable-x86", default=False
+    )
+    rope_theta: float | None = setting(
+        "base of the rotary embedding from this stage on; null: that of its start",
+        default=None,
+        more_than=0.0,
+    )
+    logits_at_once: int = setting(
+        "logits of a micro-batch that exist at once; with more the head runs over parts of the "
+        "rows, and again in the backward pass",
+        default=LOGITS_AT_ONCE,
+        at_least=1,
+    )
     keep_checkpoints_every: int | None = setting(
         "steps between checkpoints that the artifact keeps, so that an audit can run single "
         "segments again; a multiple of ledger_every; null: none",
@@ -215,6 +237,9 @@ class Pretrain:
         "loss divided by: targets (T-1 a window) or tokens (T a window, as published)",
         default="tokens",
         choices=("targets", "tokens"),
+    )
+    document_mask: bool = setting(
+        "tokens of a window attend within their document only", default=False
     )
 
 

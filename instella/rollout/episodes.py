@@ -22,6 +22,7 @@ from instella.data.tokenizer import Encoder
 from instella.errors import VerificationError
 from instella.numerics import PORTABLE
 from instella.recipe import settings
+from instella.recipe.settings import LOGITS_AT_ONCE
 from instella.rollout.generate import Parts, generate
 from instella.rollout.health import Entropies
 from instella.training.projection import needed_columns, network_logprobs
@@ -174,10 +175,16 @@ class Scoring:
     Args:
         episodes: R rows, W columns.
         heard: listens to the network's head; None where no entropies are wanted.
+        at_once: as of ``network_logprobs``.
     """
 
-    def __init__(self, episodes: Episodes, heard: Entropies | None = None) -> None:
-        self._episodes, self._heard = episodes, heard
+    def __init__(
+        self,
+        episodes: Episodes,
+        heard: Entropies | None = None,
+        at_once: int = LOGITS_AT_ONCE,
+    ) -> None:
+        self._episodes, self._heard, self._at_once = episodes, heard, at_once
         shape = (episodes.ids.shape[0], episodes.ids.shape[1] - 1)
         self._tables = [torch.zeros(shape) for _ in range(1 if heard is None else 2)]
 
@@ -186,7 +193,7 @@ class Scoring:
         columns = needed_columns(self._episodes.mask[rows].numpy())
         if self._heard is not None:
             self._heard.expect(self._episodes.mask[rows, 1:columns])
-        logprobs = network_logprobs(network, self._episodes.ids[rows, :columns])
+        logprobs = network_logprobs(network, self._episodes.ids[rows, :columns], self._at_once)
         self._tables[0][rows, : columns - 1] = logprobs.detach()
         if self._heard is not None:
             self._tables[1][rows, : columns - 1] = self._heard.table
@@ -215,9 +222,13 @@ def score_share(group: Group, network: Any, scoring: Scoring, parts: Sequence[np
 
 
 def episode_logprobs(
-    group: Group, network: Any, episodes: Episodes, parts: Sequence[np.ndarray]
+    group: Group,
+    network: Any,
+    episodes: Episodes,
+    parts: Sequence[np.ndarray],
+    at_once: int = LOGITS_AT_ONCE,
 ) -> Tensor:
     """Log-probabilities of all rows under a network that is not trained, as of ``Scoring``."""
-    scoring = Scoring(episodes)
+    scoring = Scoring(episodes, at_once=at_once)
     score_share(group, network, scoring, parts)
     return scoring.together(group)[0]

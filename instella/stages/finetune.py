@@ -27,7 +27,7 @@ def _run(group: Group, job: Job) -> None:
     chosen: settings.Finetune = job.settings["finetune"]
     start = job.inputs["init"]
     rows = chosen.training.micro_batch
-    network = start_network(start, job.numerics, chosen.data.sequence_length, rows)
+    network = start_network(start, job.numerics, chosen.data.sequence_length, rows, chosen.training)
     answers = Answers(job.inputs["tokens"], chosen, network.settings.vocab_size)
     moments = start_moments(start, chosen.training)
     trained = train(job, group, network, chosen.training, answers, moments)
@@ -71,7 +71,7 @@ class Answers:
         """
         columns = needed_columns(self._data.mask[micro.rows])
         ids, mask = self._data.take(micro.rows, columns, self._vocab_size)
-        logprobs = network_logprobs(network, ids)
+        logprobs = network_logprobs(network, ids, self._chosen.training.logits_at_once)
         total = summed_loss(logprobs, mask)
         mean = -ordered_sum(torch.where(mask[:, 1:], logprobs, 0.0)) / micro.labels
         if self._chosen.reduce_loss == "mean":

@@ -74,7 +74,7 @@ def _run(group: Group, job: Job) -> None:
     chosen: settings.Policy = job.settings["policy"]
     training, start = chosen.training, job.inputs["init"]
     length = chosen.data.max_prompt_tokens + chosen.max_response_tokens
-    network = start_network(start, job.numerics, length, training.micro_batch)
+    network = start_network(start, job.numerics, length, training.micro_batch, training)
     reference = copy.deepcopy(network).to(DTYPES[training.precision]).requires_grad_(False)
     if training.activation_checkpointing:
         recompute_activations(network)
@@ -225,12 +225,12 @@ class Actor:
         graded = self._grade(episodes, prompts, step)
         rewards = np.array(graded["rewards"]).reshape(-1, chosen.samples_per_prompt)
         advantages = group_advantages(rewards, chosen.normalize_by_std).reshape(-1)
-        reference = None
+        reference, at_once = None, chosen.training.logits_at_once
         if chosen.kl_coefficient > 0:
             parts = micro_batches(np.arange(len(episodes.ids)), chosen.training.micro_batch)
-            reference = episode_logprobs(self.group, self.reference, episodes, parts)
+            reference = episode_logprobs(self.group, self.reference, episodes, parts, at_once)
         with heard_at(network.lm_head) as heard:
-            scores = Scores(advantages, reference, Scoring(episodes, heard))
+            scores = Scores(advantages, reference, Scoring(episodes, heard, at_once))
             figures, old, entropy = self._update(episodes, scores)
         line = {**_counts(episodes, rewards, prompts), **graded["counts"], **_means(figures)}
         figured = rollout_figures(episodes.mask, old, episodes.logprobs, entropy, rewards)
@@ -300,7 +300,8 @@ class Actor:
             logprobs = scores.scoring.score(network, rows)
             before = without_sign(logprobs.detach())
         else:
-            logprobs = network_logprobs(network, episodes.ids[rows, :columns])
+            ids = episodes.ids[rows, :columns]
+            logprobs = network_logprobs(network, ids, chosen.training.logits_at_once)
             before = old[rows, labels]
         terms = policy_loss(
             logprobs,

@@ -34,7 +34,7 @@ def _run(group: Group, job: Job) -> None:
     chosen: settings.Preference = job.settings["preference"]
     start = job.inputs["init"]
     rows = 2 * chosen.training.micro_batch
-    network = start_network(start, job.numerics, chosen.data.sequence_length, rows)
+    network = start_network(start, job.numerics, chosen.data.sequence_length, rows, chosen.training)
     pairs = Pairs(job.inputs["tokens"], chosen, network.settings.vocab_size)
     training = chosen.training
     cursor = Cursor(
@@ -92,7 +92,8 @@ class Pairs:
         columns = needed_columns(*(side.mask[pairs] for side in self._sides()))
         taken = [side.take(pairs, columns, self._vocab_size) for side in self._sides()]
         ids, mask = (torch.cat(both) for both in zip(*taken, strict=True))
-        rows = masked_logprobs(network_logprobs(network, ids), mask, self._settings.normalized)
+        logprobs = network_logprobs(network, ids, self._settings.training.logits_at_once)
+        rows = masked_logprobs(logprobs, mask, self._settings.normalized)
         return rows[: len(pairs)], rows[len(pairs) :]
 
     def loss(self, network: Any, pairs: np.ndarray) -> tuple[Tensor, dict[str, float]]:

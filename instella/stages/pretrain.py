@@ -1,5 +1,6 @@
 """Next-token training on windows of a packed stream, from scratch or from a stage."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from instella.artifacts.job import Job
+from instella.data.tokenizer import load
+from instella.network.attention import Documents
 from instella.network.init import initialize
 from instella.network.known_answer import check_network
 from instella.network.network import Instella
@@ -29,7 +32,9 @@ def _run(group: Group, job: Job) -> None:
     chosen: settings.Pretrain = job.settings["pretrain"]
     start = job.inputs.get("init")
     network = _start(job, start, chosen)
-    windows = Windows(job.inputs["tokens"] / "tokens.npy", chosen, network.settings.vocab_size)
+    path = job.inputs["tokens"] / "tokens.npy"
+    eos_id = load(job.inputs["tokenizer"]).eos_id if chosen.document_mask else None
+    windows = Windows(path, chosen, network.settings.vocab_size, eos_id)
     moments = start_moments(start, chosen.training)
     trained = train(job, group, network, chosen.training, windows, moments)
     if group.rank == 0:
@@ -37,12 +42,15 @@ def _run(group: Group, job: Job) -> None:
 
 
 def _start(job: Job, start: Path | None, chosen: settings.Pretrain) -> Instella:
-    length = chosen.data.sequence_length
+    length, training = chosen.data.sequence_length, chosen.training
     if start is not None:
-        return start_network(start, job.numerics, length, chosen.training.micro_batch)
-    network = Instella(job.settings["model"], job.numerics)
-    check_network(network, chosen.training.micro_batch * length)
+        return start_network(start, job.numerics, length, training.micro_batch, training)
+    model: settings.Model = job.settings["model"]
+    model = replace(model, rope_theta=training.rope_theta or model.rope_theta)
+    network = Instella(model, job.numerics)
+    check_network(network, training.micro_batch * length)
     initialize(network, chosen.init_seed)
+    network.attend_by(training.attention)
     return network
 
 
@@ -53,16 +61,21 @@ class Windows:
         path: uint16 tokens, one dimension.
         chosen: window length, micro-batch and divisor.
         vocab_size: ids the network knows.
+        eos_id: ends a document, within which its tokens attend; None: within the window.
     """
 
-    def __init__(self, path: Path, chosen: settings.Pretrain, vocab_size: int) -> None:
+    def __init__(
+        self, path: Path, chosen: settings.Pretrain, vocab_size: int, eos_id: int | None = None
+    ) -> None:
         length = chosen.data.sequence_length
         tokens = open_tokens(path, 1)
         self.count = len(tokens) // length
         self._windows = tokens[: self.count * length].reshape(self.count, length)
         self._path = path
         self._vocab_size = vocab_size
+        self._eos_id = eos_id
         self._micro_batch = chosen.training.micro_batch
+        self._at_once = chosen.training.logits_at_once
         self._divisor = next_token_normalizer(
             chosen.training.global_batch, length, chosen.normalizer
         )
@@ -76,6 +89,7 @@ class Windows:
     def loss(self, network: Any, windows: np.ndarray) -> tuple[Tensor, dict[str, float]]:
         """Cross-entropy of every token but a window's first, over the fixed divisor."""
         ids = as_ids(self._windows[windows], self._vocab_size, self._path)
-        logprobs = network_logprobs(network, ids)
+        documents = None if self._eos_id is None else Documents(ids, self._eos_id)
+        logprobs = network_logprobs(network, ids, self._at_once, documents)
         loss = -ordered_sum(logprobs) / self._divisor
         return summed_loss(logprobs) / self._divisor, {"loss": loss}

@@ -20,7 +20,9 @@ from instella.training.loop import CHECKPOINTS, KEPT, Trained
 TRAINER = "trainer.json"
 
 
-def start_network(folder: Path, numerics: str, length: int, rows: int) -> Instella:
+def start_network(
+    folder: Path, numerics: str, length: int, rows: int, training: settings.Training
+) -> Instella:
     """The network of a published folder in float32, able to take ``length`` tokens.
 
     In portable-x86 the machine's products are checked first.
@@ -30,15 +32,25 @@ def start_network(folder: Path, numerics: str, length: int, rows: int) -> Instel
         numerics: numerics class.
         length: tokens of a row; the position limit is raised to it if it is lower.
         rows: rows of a forward pass.
+        training: base of the rotary embedding, and kernel of attention.
+
+    Raises:
+        BadUse: the kernel is not there.
     """
     network = load_folder(folder, numerics).float()
     check_network(network, rows * length)
     shape = network.settings
-    if length <= shape.max_position_embeddings:
-        return network
-    longer = Instella(replace(shape, max_position_embeddings=length), numerics)
-    longer.load_state_dict(network.state_dict())
-    return longer
+    wanted = replace(
+        shape,
+        max_position_embeddings=max(length, shape.max_position_embeddings),
+        rope_theta=training.rope_theta or shape.rope_theta,
+    )
+    if wanted != shape:
+        state = network.state_dict()
+        network = Instella(wanted, numerics)
+        network.load_state_dict(state)
+    network.attend_by(training.attention)
+    return network
 
 
 def start_moments(

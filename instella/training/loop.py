@@ -20,6 +20,7 @@ from instella.errors import BadUse, KitError, Stopped, VerificationError
 from instella.recipe import settings
 from instella.training import checkpoint
 from instella.training.agreement import check_agreement, starting_facts
+from instella.training.compiling import compile_layers
 from instella.training.generators import seed_generators
 from instella.training.layout import Layout, Whole
 from instella.training.ledger import Ledger, Streams, cursor_digest, numbers_digest, rng_digest
@@ -37,6 +38,7 @@ Line = dict[str, Any]
 
 CHECKPOINTS = "checkpoints"
 KEPT = "kept"
+COMPILED = "compiled"
 
 
 class Diverged(KitError):
@@ -247,6 +249,8 @@ def train(
     if training.activation_checkpointing:
         recompute_activations(network)
     total = cursor.total_steps
+    if training.compile:
+        compile_layers(network, job.scratch / COMPILED)
     layout = lay_out(network, group, job.sharding, training.precision)
     trainer = Trainer(network, training.optimizer, training.schedule, total, group, layout)
     if moments is not None:

@@ -9,14 +9,19 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from instella.errors import BadUse
+from instella.network.attention import Documents
+from instella.recipe.settings import LOGITS_AT_ONCE
 from instella.training.objectives import target_logprobs
 
-# 2**25 float32 logits are 128 MiB; log-softmax and the gradient need as much again
-LOGITS_AT_ONCE = 1 << 25
 COLUMN_STEP = 32
 
 
-def network_logprobs(network: Any, ids: Tensor) -> Tensor:
+def network_logprobs(
+    network: Any,
+    ids: Tensor,
+    at_once: int = LOGITS_AT_ONCE,
+    documents: Documents | None = None,
+) -> Tensor:
     """Label log-probabilities of ``ids``, float32 [B, T - 1].
 
     Where B * T * V is large the head runs over parts of the sequence, and each part's
@@ -26,11 +31,14 @@ def network_logprobs(network: Any, ids: Tensor) -> Tensor:
     Args:
         network: has ``hidden(ids) -> [B, T, width]`` and ``lm_head``.
         ids: int64 [B, T].
+        at_once: logits, B * T * V, that may exist at once; log-softmax and the gradient
+            need as much again.
+        documents: what the tokens attend within; None for whole rows.
     """
-    states = network.hidden(ids)[:, :-1]
+    states = network.hidden(ids, mask=documents)[:, :-1]
     targets = ids[:, 1:]
     logits = targets.numel() * network.lm_head.weight.shape[0]
-    parts = min(-(-logits // LOGITS_AT_ONCE), targets.shape[1])
+    parts = min(-(-logits // at_once), targets.shape[1])
 
     def project(states: Tensor, targets: Tensor) -> Tensor:
         return target_logprobs(network.lm_head(states), targets)
@@ -69,12 +77,20 @@ def recompute_activations(network: nn.Module) -> None:
     Raises:
         BadUse: the network has no list of layers.
     """
+    for layer in layers_of(network, "activation_checkpointing"):
+        layer.forward = _recomputed(layer.forward)
+
+
+def layers_of(network: nn.Module, setting: str) -> list[nn.Module]:
+    """The network's layers.
+
+    Raises:
+        BadUse: it has no list of layers, which ``setting`` needs.
+    """
     lists = [module for module in network.modules() if isinstance(module, nn.ModuleList)]
     if not lists:
-        raise BadUse("activation_checkpointing: the network has no list of layers")
-    for layers in lists:
-        for layer in layers:
-            layer.forward = _recomputed(layer.forward)
+        raise BadUse(f"{setting}: the network has no list of layers")
+    return [layer for layers in lists for layer in layers]
 
 
 def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:

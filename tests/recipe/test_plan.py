@@ -45,10 +45,12 @@ def test_memory_by_hand() -> None:
     # 14 vectors of 4 and four of 6 a token: 80 values; four of 4 around the last norm
     # in bfloat16 the norms keep their inputs in float32: four vectors of a layer, and the last
     assert activation_bytes(SMALL, 3, False, width=2) == 3 * (2 * (80 + 16) + 2 * (16 + 4))
+    assert activation_bytes(SMALL, 3, False, 2, compiled=True) == 3 * (2 * (80 + 16) + 2 * 4)
     assert activation_bytes(SMALL, 3, True, width=2) == 3 * (2 * (4 + 16) + 2 * 4)
     assert activation_bytes(replace(SMALL, num_hidden_layers=5), 3, True, width=4) == 12 * (20 + 16)
     assert activation_bytes(SMALL, 3, False, width=4) == 4 * 3 * (80 + 16)
-    assert logit_bytes(SMALL, 3) == 12 * 3 * 10
+    assert logit_bytes(SMALL, 3, 1000) == 12 * 3 * 10
+    assert logit_bytes(SMALL, 3, 20) == 12 * 20
     assert (released_bytes(236), resumable_bytes(236)) == (472, 2832)
 
 
@@ -79,9 +81,10 @@ def test_peak_memory_by_hand(recipe: Recipe) -> None:
     stage = plan(recipe, {}, Assumptions())[0]
     weights, tokens, layer = 3_112_675_840, 32768, 63488
     fixed = 12 * weights / 8 + 4 * weights
-    logits = 10 * 2**25
-    assert stage.peak_bytes == fixed + 2 * tokens * (36 * layer + 4 * 2560) + logits
-    at_loss = 2 * tokens * (36 * 2560 + 4 * 2560) + logits
+    logits = 12 * 2**25
+    # the last norm keeps its input in float32
+    assert stage.peak_bytes == fixed + 2 * tokens * (36 * layer + 5 * 2560) + logits
+    at_loss = 2 * tokens * (36 * 2560 + 5 * 2560) + logits
     assert at_loss > 4 * weights / 8 + 2 * tokens * layer
     assert stage.peak_bytes_other == fixed + at_loss
     assert recipe.hardware is not None

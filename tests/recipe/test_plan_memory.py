@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,7 @@ from torch.utils._pytree import tree_leaves
 from instella.network.network import Instella
 from instella.plan import memory
 from instella.recipe.derived import parameter_count
-from instella.recipe.settings import Model, Optimizer, Recipe, Schedule
-from instella.training import projection
+from instella.recipe.settings import Model, Optimizer, Recipe, Schedule, Training
 from instella.training.layout import Whole
 from instella.training.loop import Trainer
 from instella.training.objectives import summed_loss
@@ -22,6 +22,7 @@ from instella.training.projection import network_logprobs, recompute_activations
 from instella.training.reduction import ALONE
 
 NUMERICS = "native-cpu"
+TRAINING = Training(1, 1, Optimizer(1e-3), Schedule("constant"), 0)
 
 
 class Held(TorchDispatchMode):
@@ -57,19 +58,17 @@ class Held(TorchDispatchMode):
             self.peak = max(self.peak, self.now)
 
 
-def measured(
-    model: Model, rows: int, length: int, checkpointed: bool, precision: str = "float32"
-) -> int:
+def measured(model: Model, rows: int, length: int, checkpointed: bool, training: Training) -> int:
     """Peak of an update of one micro-batch, the moments being there."""
     network = Instella(model, NUMERICS)
     if checkpointed:
         recompute_activations(network)
-    layout = Whole(network, ALONE, precision)
-    trainer = Trainer(network, Optimizer(1e-3), Schedule("constant"), 2, ALONE, layout)
+    layout = Whole(network, ALONE, training.precision)
+    trainer = Trainer(network, training.optimizer, training.schedule, 2, ALONE, layout)
     ids = torch.randint(0, model.vocab_size, (rows, length))
 
     def loss(network: Instella, ids: Tensor) -> tuple[Tensor, dict[str, float]]:
-        value = summed_loss(network_logprobs(network, ids)) / ids.numel()
+        value = summed_loss(network_logprobs(network, ids, training.logits_at_once)) / ids.numel()
         return value, {"loss": value.item()}
 
     trainer.update([ids], loss)
@@ -89,22 +88,22 @@ def test_estimate_is_within_a_tenth_of_the_measured_peak(
         hidden_size=160, intermediate_size=432, num_hidden_layers=4, num_attention_heads=2,
         vocab_size=vocabulary, max_position_embeddings=256,
     )  # fmt: skip
-    estimate = memory.training_bytes(model, 2 * 256, checkpointed, precision)
-    assert estimate == pytest.approx(measured(model, 2, 256, checkpointed, precision), rel=0.1)
+    training = replace(TRAINING, precision=precision)
+    estimate = memory.training_bytes(model, 2 * 256, training, checkpointed)
+    assert estimate == pytest.approx(measured(model, 2, 256, checkpointed, training), rel=0.1)
 
 
-def test_logits_of_a_long_context_never_exist_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_of_a_long_context_never_exist_at_once() -> None:
     """The same update with a sixteenth of the logits at once holds that much less."""
-    assert projection.LOGITS_AT_ONCE == memory.LOGITS_AT_ONCE
     model = Model(
         hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
         vocab_size=8192, max_position_embeddings=512,
     )  # fmt: skip
-    whole = measured(model, 1, 512, checkpointed=False)
-    monkeypatch.setattr(projection, "LOGITS_AT_ONCE", 512 * 8192 // 16)
+    whole = measured(model, 1, 512, False, TRAINING)
+    parts = replace(TRAINING, logits_at_once=512 * 8192 // 16)
     logits = 12 * 512 * 8192
     assert whole > logits
-    assert measured(model, 1, 512, checkpointed=False) < whole - logits / 2
+    assert measured(model, 1, 512, False, parts) < whole - logits / 2
 
 
 def test_the_network_of_full_size_on_the_meta_device(recipe: Recipe) -> None:

@@ -169,6 +169,10 @@ BAD_COMBINATIONS = [
     ("warm-ups", "warmup_ratio: 0.1", "warmup_ratio: 0.1, warmup_steps: 3", "ratio", "remove one"),
     ("warm-up", "warmup_steps: 2", "warmup_steps: 5", "warmup_steps: 5", "more than the 4 updates"),
     ("responses", "prompts_per_step: 8", "prompts_per_step: 7", "per_step: 7", "28 responses"),
+    ("rounded", "      micro_batch: 4", "      precision: bfloat16\n      micro_batch: 4", "bfloat16", "float32 only"),
+    ("compiled", "      micro_batch: 4", "      compile: true\n      micro_batch: 4", "compile", "write false"),
+    ("compiled answers", "      micro_batch: 8", "      compile: true\n      micro_batch: 8", "compile", "write false"),
+    ("kernel", "      micro_batch: 4", "      attention: flash_attention_2\n      micro_batch: 4", "flash", "no kernel for numerics portable-x86"),
     ("mean scaled", "reduce_loss: sum", "reduce_loss: mean", "loss_scale", "has no effect"),
     ("set field", "metric: acc_raw", "samples: 3", "samples: 3", "kind 'choice'"),
     ("unknown suite", "    grpo1: [prob", "    grpo9: [prob", "grpo9", "did you mean 'grpo"),
@@ -199,6 +203,26 @@ def test_a_fault_is_one_line_with_its_place(
     assert name.endswith("bad.yaml") and int(line) in lines, message
     assert words in rest, message
     assert "; " in rest, "says what to do"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("attention: flash_attention_2", "does not compute in float32"),
+        ("attention: flash_attention_2\n      precision: bfloat16", None),
+        ("compile: true", None),
+    ],
+)
+def test_a_gpu_class_takes_what_it_has_kernels_for(
+    tmp_path: Path, settings: str, words: str | None
+) -> None:
+    text = TEXT.replace("numerics: portable-x86", "numerics: gfx942")
+    text = text.replace("      micro_batch: 4", f"      {settings}\n      micro_batch: 4", 1)
+    if words is not None:
+        assert words in fault(tmp_path, text.encode())
+        return
+    (tmp_path / "good.yaml").write_text(text)
+    read_recipe(tmp_path / "good.yaml")
 
 
 @pytest.mark.parametrize(

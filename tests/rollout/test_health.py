@@ -11,11 +11,10 @@ from rollout_helpers import EOS, network, options, prompts
 
 from instella.artifacts.notes import FOLDER, HEALTH
 from instella.errors import KitError
-from instella.recipe.settings import Health
+from instella.recipe.settings import LOGITS_AT_ONCE, Health
 from instella.rollout.episodes import Episodes, Scoring, episode_logprobs, score_share
 from instella.rollout.generate import generate
 from instella.rollout.health import Log, check_health, heard_at, rollout_figures
-from instella.training import projection
 from instella.training.reduction import ALONE
 
 NUMERICS = "portable-x86"
@@ -61,15 +60,15 @@ def test_the_log_goes_on_where_the_stage_does(tmp_path):
                      {"step": 3, "entropy": 9.0}]  # fmt: skip
 
 
-def scored(model, episodes, parts):
+def scored(model, episodes, parts, at_once=LOGITS_AT_ONCE):
     """Log-probabilities and entropies of all rows, by passes without gradients."""
     with heard_at(model.lm_head) as heard:
-        scoring = Scoring(episodes, heard)
+        scoring = Scoring(episodes, heard, at_once)
         score_share(ALONE, model, scoring, parts)
     return scoring.together(ALONE)
 
 
-def test_entropy_and_difference_are_those_of_the_network(monkeypatch):
+def test_entropy_and_difference_are_those_of_the_network():
     """Against the definition, from logits computed apart; rows as the sampler gave them."""
     model, asked = network(NUMERICS), prompts(2)
     answers = generate(model, asked, **options(samples=2), stream=[["a"], ["b"]])
@@ -93,16 +92,16 @@ def test_entropy_and_difference_are_those_of_the_network(monkeypatch):
     assert torch.allclose(entropy[mask[:, 1:]].double(), wanted, atol=1e-5)
     assert not entropy[~mask[:, 1:]].any()
     # A head that runs over parts of the columns is heard alike.
-    monkeypatch.setattr(projection, "LOGITS_AT_ONCE", 1 << 10)
-    assert torch.allclose(scored(model, episodes, parts)[1], entropy, atol=1e-6)
+    few = 1 << 10
+    assert torch.allclose(scored(model, episodes, parts, few)[1], entropy, atol=1e-6)
     # So is a pass of training, whose backward pass runs those parts again.
     with heard_at(model.lm_head) as heard:
-        scoring = Scoring(episodes, heard)
+        scoring = Scoring(episodes, heard, few)
         for part in parts:
             scoring.score(model, part).sum().backward()
     assert model.lm_head.weight.grad.abs().sum() > 0
     again, trained_entropy = scoring.together(ALONE)
-    assert torch.equal(again, scored(model, episodes, parts)[0])
+    assert torch.equal(again, scored(model, episodes, parts, few)[0])
     assert torch.allclose(trained_entropy, entropy, atol=1e-6)
     rewards = np.array([[1.0, 0.0], [0.0, 0.0]])
     found = rollout_figures(mask, old, sampled, entropy, rewards)

@@ -9,8 +9,7 @@ from training_helpers import NUMERICS, SmallNetwork
 
 from instella.errors import BadUse
 from instella.network.network import Instella
-from instella.recipe.settings import Model, Optimizer, Schedule
-from instella.training import projection
+from instella.recipe.settings import LOGITS_AT_ONCE, Model, Optimizer, Schedule
 from instella.training.loop import Trainer
 from instella.training.objectives import label_logprobs, next_token_normalizer, summed_loss
 from instella.training.projection import (
@@ -61,9 +60,11 @@ def test_loss_and_gradient_of_the_published_trainer(
     assert figures.grad_norm == pytest.approx(expected["total_grad_norm"], rel=1e-5)
 
 
-def gradients(network, ids: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def gradients(
+    network, ids: torch.Tensor, limit: int = LOGITS_AT_ONCE
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     network.zero_grad(set_to_none=True)
-    logprobs = network_logprobs(network, ids)
+    logprobs = network_logprobs(network, ids, limit)
     summed_loss(logprobs).backward()
     return logprobs.detach(), [parameter.grad.clone() for parameter in network.parameters()]
 
@@ -76,15 +77,14 @@ def test_logprobs_are_those_of_the_logits(reference: Path, published: Instella) 
 
 
 @pytest.mark.parametrize("limit", [1, 500, 1500])
-def test_projection_in_parts(published: Instella, monkeypatch, limit: int) -> None:
+def test_projection_in_parts(published: Instella, limit: int) -> None:
     ids = torch.randint(0, 128, (2, 13), generator=torch.Generator().manual_seed(0))
     whole, expected = gradients(published, ids)
-    monkeypatch.setattr(projection, "LOGITS_AT_ONCE", limit)
-    parts, found = gradients(published, ids)
+    parts, found = gradients(published, ids, limit)
     assert torch.equal(parts, whole)
     for left, right in zip(found, expected, strict=True):
         assert torch.allclose(left, right, atol=1e-6, rtol=1e-5)
-    repeated = gradients(published, ids)[1]
+    repeated = gradients(published, ids, limit)[1]
     assert all(torch.equal(a, b) for a, b in zip(found, repeated, strict=True))
 
 

@@ -38,7 +38,7 @@ class SmallNetwork(nn.Module):
         for parameter in self.parameters():
             parameter.data = torch.rand(parameter.shape, generator=generator) - 0.5
 
-    def hidden(self, ids: Tensor) -> Tensor:
+    def hidden(self, ids: Tensor, mask: None = None) -> Tensor:
         states = self.embed(ids)
         for layer in self.layers:
             states = states + nn.functional.silu(layer(states))
