@@ -177,27 +177,27 @@ def _require_cpu(cpuinfo: Path) -> None:
 def assert_active(name: str) -> None:
     """Check inside the running torch that the class really holds; imports torch.
 
+    What a GPU class needs beyond this is set where a network is put on a GPU
+    (``network/device.py``), since stages without a network run anywhere.
+
     Raises:
-        BadUse: a GPU class; nothing here puts a network on a GPU, and results of a CPU
-            must not bear such a name.
         VerificationError: a state that would change bits, with what was expected.
     """
     import torch
 
-    if name not in _CPU_CLASSES:
-        raise BadUse(
-            f"numerics class {name}: networks run on CPUs only so far; choose "
-            f"{' or '.join(_CPU_CLASSES)} in the recipe"
-        )
     states: list[tuple[str, object, object]] = [
         ("default dtype", torch.get_default_dtype(), torch.float32),
-        ("threads", torch.get_num_threads(), 1),
     ]
+    if name in _CPU_CLASSES:
+        states.append(("threads", torch.get_num_threads(), 1))
     if name == PORTABLE:
         states.append(("ATen kernels", torch.backends.cpu.get_cpu_capability(), "AVX2"))
         # Nothing reports the flush-to-zero bit of the CPU, so a denormal product shows it.
         kept = bool((torch.tensor([1e-40]) * 1.0).item() != 0.0)
         states.append(("denormal numbers kept", kept, True))
+    if name in GPU_CLASSES and torch.cuda.is_initialized():
+        set_ = torch.are_deterministic_algorithms_enabled()
+        states.append(("deterministic algorithms", set_, True))
     for what, found, expected in states:
         if found != expected:
             raise VerificationError(

@@ -66,7 +66,7 @@ def _processor(project: Project) -> list[str]:
 
 def _recipe(project: Project) -> list[str]:
     file = Path(project.placement.recipe)
-    require_ready(project.recipe, file)
+    require_ready(project.recipe, file, project.placement.launcher)
     return absent_files(project.recipe, file)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from instella.canonical import json_bytes, sha256_file
 from instella.commands.common import Project, add_parser, load_project
 from instella.errors import BadUse, Incomplete, KitError
+from instella.numerics import GPU_CLASSES
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / ".venvs" / "harness"
@@ -84,6 +85,11 @@ def request(project: Project, checkpoint: str, tasks: str | None, batch: int) ->
             raise BadUse(f"--tasks: no held-out set {name!r}; choose of {', '.join(settings.sets)}")
     if project.stage(checkpoint).kind not in CHECKPOINT_KINDS:
         raise BadUse(f"{checkpoint}: makes no checkpoint; see instella stages")
+    if project.recipe.numerics in GPU_CLASSES:
+        raise BadUse(
+            f"numerics {project.recipe.numerics}: the harness asks networks on CPUs only; import the "
+            "checkpoint into a recipe with native-cpu (docs/import.md)"
+        )
     seen = Run(project)
     for name in (checkpoint, "heldout"):
         seen.verified(name)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from instella.errors import KitError
+from instella.network.device import CPU
 from instella.network.network import Instella
 
 ROWS_PER_BATCH = 32
@@ -58,7 +59,7 @@ def _batch(network: Instella, rows: Sequence[Scored], length: int, pad_id: int) 
         if not 1 <= row.start <= len(row.ids) <= length:
             raise ValueError(f"row of {len(row.ids)} ids from {row.start} in length {length}")
         ids[index, : len(row.ids)] = torch.tensor(row.ids, dtype=torch.int64)
-    logits = network(ids[:, :-1])
+    logits = network(ids[:, :-1]).to(CPU)
     picked = torch.log_softmax(logits.float(), dim=-1).gather(-1, ids[:, 1:, None])[..., 0]
     values = picked.numpy().astype(np.float64)
     scored = [values[index, row.start - 1 : len(row.ids) - 1] for index, row in enumerate(rows)]

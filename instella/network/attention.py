@@ -35,6 +35,11 @@ class Documents:
     def __init__(self, ids: Tensor, eos_id: int) -> None:
         self._ends = ids == eos_id
 
+    def to(self, device: torch.device) -> "Documents":
+        """Itself, for kernels on that device."""
+        self._ends = self._ends.to(device)
+        return self
+
     @functools.cached_property
     def mask(self) -> Tensor:
         """bool [B, 1, T, T], True where a query sees a key."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from instella import canonical
 from instella.errors import VerificationError
 from instella.network.config import config_of, settings_of
+from instella.network.device import device_of
 from instella.network.network import Instella
 from instella.network.shards import SINGLE, read_state
 
@@ -56,7 +57,7 @@ def save_folder(
 
 
 def load_folder(folder: Path, numerics: str) -> Instella:
-    """The network of a folder, in the dtype of its tensors, on the CPU.
+    """The network of a folder, in the dtype of its tensors, on the device of the class.
 
     Nothing of the folder is executed; see ``read_state`` and ``settings_of`` for what is
     checked.
@@ -67,7 +68,7 @@ def load_folder(folder: Path, numerics: str) -> Instella:
 
     Raises:
         VerificationError: the folder is not what it should be.
-        BadUse: unknown class.
+        BadUse: unknown class, or no GPU of it.
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -80,7 +81,7 @@ def load_folder(folder: Path, numerics: str) -> Instella:
     state = read_state(folder, shapes)
     _check_dtype(config, str(path), next(iter(state.values())).dtype)
     network.load_state_dict(state, assign=True)
-    return network
+    return network.to(device_of(numerics))
 
 
 def _check_dtype(config: dict[str, object], where: str, dtype: torch.dtype) -> None:

@@ -135,7 +135,13 @@ class Decoder(nn.Module):
         Args:
             states: takes the embedding's output and each layer's input after it.
         """
-        return self.forward_embedded(self.embed_tokens(input_ids), positions, mask, cache, states)
+        device = self.embed_tokens.weight.device
+        if positions is not None:
+            positions = positions.to(device)
+        if mask is not None:
+            mask = mask.to(device)
+        x = self.embed_tokens(input_ids.to(device))
+        return self.forward_embedded(x, positions, mask, cache, states)
 
     def forward_embedded(
         self,
@@ -208,7 +214,8 @@ class Instella(nn.Module):
         """Logits of the next token.
 
         Args:
-            input_ids: int64 [B, T].
+            input_ids: int64 [B, T]; inputs may lie on any device, what is given back lies on
+                the network's.
             positions: int64 [T] or [B, T], below ``max_position_embeddings``; None for
                 0 .. T-1.
             mask: bool [B, 1, Tq, Tk], True where a query sees a key; or the documents

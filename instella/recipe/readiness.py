@@ -6,18 +6,22 @@ from instella.errors import BadUse
 from instella.recipe.graph import build_graph
 from instella.recipe.settings import Recipe
 
-# Numerics classes of the engines that the kit has; the others can be read and planned.
-ENGINES = ("portable-x86", "native-cpu")
+# By which a machine is known to have a GPU of the class's maker; the stage looks closer.
+DEVICES = {"gfx942": Path("/dev/kfd"), "sm90": Path("/dev/nvidiactl")}
 MAX_NAMED = 3
 
 
-def require_ready(recipe: Recipe, recipe_file: Path) -> None:
-    """Every source is pinned and there is an engine for the recipe's numerics class.
+def require_ready(recipe: Recipe, recipe_file: Path, launcher: str) -> None:
+    """Every source is pinned, and stages that run on this machine find the GPUs they need.
+
+    Args:
+        recipe, recipe_file: what is to run.
+        launcher: of the placement; unless ``local`` other machines have the GPUs.
 
     Raises:
         BadUse: all that is missing, in one line.
     """
-    missing = [*_unpinned(recipe, recipe_file.parent), *_without_engine(recipe)]
+    missing = [*_unpinned(recipe, recipe_file.parent), *_without_device(recipe, launcher)]
     if missing:
         raise BadUse(
             f"{recipe_file}: this recipe can be read, checked, planned and dry-run (-n) but not "
@@ -57,10 +61,11 @@ def _unpinned(recipe: Recipe, folder: Path) -> list[str]:
     ]
 
 
-def _without_engine(recipe: Recipe) -> list[str]:
-    if recipe.numerics in ENGINES:
+def _without_device(recipe: Recipe, launcher: str) -> list[str]:
+    device = DEVICES.get(recipe.numerics)
+    if device is None or launcher != "local" or device.exists():
         return []
     return [
-        f"numerics class {recipe.numerics} needs GPUs and an engine for them, and this kit runs "
-        f"networks on CPUs only ({' or '.join(ENGINES)})"
+        f"numerics class {recipe.numerics} needs a GPU and there is no {device} here (on a cluster "
+        "the profile's launcher starts stages where the GPUs are)"
     ]

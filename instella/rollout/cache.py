@@ -54,6 +54,8 @@ class RowCache:
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, int64 [rows], in this order; a row may be named several times."""
+        if self._layers:
+            rows = rows.to(self._layers[0][0].device)
         self._layers = [
             (torch.index_select(keys, 0, rows), torch.index_select(values, 0, rows))
             for keys, values in self._layers

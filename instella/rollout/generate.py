@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from instella.errors import BadUse
+from instella.network.device import CPU
 from instella.numerics import PORTABLE
 from instella.rollout.cache import RowCache
 from instella.rollout.sample import choose
@@ -215,7 +216,7 @@ def _prefill(
     cache = RowCache(width + sampling.max_new_tokens, whole=network.numerics == PORTABLE)
     states = network.hidden(ids, positions, visible[:, None], cache)
     cache.advance(width)
-    return network.lm_head(states[:, -1]), cache, starts
+    return network.lm_head(states[:, -1]).to(CPU), cache, starts
 
 
 def _decode(network: Any, logits: Tensor, rows: _Rows, sampling: _Sampling) -> list[Response]:
@@ -262,4 +263,4 @@ def _forward(network: Any, chosen: Tensor, rows: _Rows) -> Tensor:
     mask = rows.mask if network.numerics == PORTABLE else rows.mask[:, : column + 1]
     states = network.hidden(chosen[:, None], positions, mask[:, None, None], rows.cache)
     rows.cache.advance(1)
-    return network.lm_head(states[:, -1])
+    return network.lm_head(states[:, -1]).to(CPU)

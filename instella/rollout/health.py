@@ -17,6 +17,7 @@ from torch import Tensor
 from instella.artifacts.notes import FOLDER, HEALTH
 from instella.canonical import json_bytes, read_jsonl
 from instella.errors import KitError
+from instella.network.device import CPU
 from instella.recipe import settings
 from instella.training.reduction import ordered_sum
 
@@ -73,8 +74,9 @@ class Entropies:
             return
         columns = slice(self._column, self._column + logits.shape[1])
         wanted = self._mask[:, columns]
-        logprobs = torch.log_softmax(logits.detach()[wanted].float(), dim=-1)
-        self.table[:, columns][wanted] = -(logprobs.exp() * logprobs).sum(dim=-1)
+        chosen = logits.detach()[wanted.to(logits.device)]
+        logprobs = torch.log_softmax(chosen.float(), dim=-1)
+        self.table[:, columns][wanted] = -(logprobs.exp() * logprobs).sum(dim=-1).to(CPU)
         self._column = columns.stop
 
 

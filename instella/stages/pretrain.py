@@ -10,6 +10,7 @@ from torch import Tensor
 from instella.artifacts.job import Job
 from instella.data.tokenizer import load
 from instella.network.attention import Documents
+from instella.network.device import device_of
 from instella.network.init import initialize
 from instella.network.known_answer import check_network
 from instella.network.network import Instella
@@ -51,7 +52,7 @@ def _start(job: Job, start: Path | None, chosen: settings.Pretrain) -> Instella:
     check_network(network, training.micro_batch * length)
     initialize(network, chosen.init_seed)
     network.attend_by(training.attention)
-    return network
+    return network.to(device_of(job.numerics))
 
 
 class Windows:

@@ -9,6 +9,7 @@ from torch import Tensor
 from instella import canonical
 from instella.artifacts.job import Job
 from instella.errors import BadUse
+from instella.network.device import device_of
 from instella.network.folder import load_folder, save_folder
 from instella.network.known_answer import check_network
 from instella.network.network import Instella
@@ -47,7 +48,7 @@ def start_network(
     )
     if wanted != shape:
         state = network.state_dict()
-        network = Instella(wanted, numerics)
+        network = Instella(wanted, numerics).to(device_of(numerics))
         network.load_state_dict(state)
     network.attend_by(training.attention)
     return network

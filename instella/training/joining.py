@@ -16,9 +16,11 @@ from functools import partial
 from typing import TypeVar
 
 import psutil
+import torch
 import torch.distributed as dist
 
 from instella.errors import BadUse, KitError, Stopped
+from instella.training.reduction import barrier
 
 Result = TypeVar("Result")
 
@@ -76,7 +78,7 @@ def run_as_member(function: Callable[[int, int], Result]) -> Result:
         chosen = os.environ.get(INTERFACE) or interface_towards(os.environ["MASTER_ADDR"])
         with over(chosen), joined(rank, ranks, store, timedelta(seconds=FORM_SECONDS)):
             result = function(rank, ranks)
-            dist.barrier()
+            barrier()
     except Stopped:
         if rank:
             raise SystemExit(0) from None
@@ -133,9 +135,10 @@ def joined(rank: int, ranks: int, store: dist.Store, limit: timedelta) -> Iterat
 
 
 def _form(rank: int, ranks: int, store: dist.Store, limit: timedelta) -> None:
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=limit)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=limit)
     try:
-        dist.barrier()  # a connection made later would be made under the long limit
+        barrier()  # a connection made later would be made under the long limit
     except BaseException:
         dist.destroy_process_group()
         raise
@@ -179,7 +182,7 @@ def subgroup(members: Iterable[int], own: bool) -> dist.ProcessGroup | None:
     limit = timedelta(seconds=FORM_SECONDS)
     made = dist.new_group(list(members), timeout=limit)
     if own:
-        dist.barrier(made)
+        barrier(made)
         dist.distributed_c10d._set_pg_timeout(TIMEOUT, made)
     return made if own else None
 

@@ -25,7 +25,7 @@ from instella.artifacts.job import Job
 from instella.progress import Reporter
 from instella.training import joining
 from instella.training.joining import FORM_SECONDS, START_SECONDS, joined
-from instella.training.reduction import ALONE, Group, require_power_of_two
+from instella.training.reduction import ALONE, Group, barrier, require_power_of_two
 from instella.training.watching import END_SECONDS, STARTED, Child, cause, raise_report, watched
 
 Result = TypeVar("Result")
@@ -79,7 +79,7 @@ def launch(ranks: int, function: Callable[..., Result], *arguments: Any) -> Resu
         _wait_until_started(children)
         with watched(children), joining.over(INTERFACE), joined(0, ranks, store, limit):
             result = function(Group(0, ranks), *arguments)
-            dist.barrier()
+            barrier()
         patience = END_SECONDS
         return result
     except RuntimeError as error:
@@ -147,6 +147,7 @@ def _child(
     # an interrupt at the terminal goes to all; rank 0 ends the others
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ["LOCAL_RANK"] = str(rank)
     try:
         torch.set_num_threads(threads)
         _assert_numerics(arguments)
@@ -156,7 +157,7 @@ def _child(
         with joining.over(INTERFACE), joined(rank, ranks, store, limit):
             function(Group(rank, ranks), *arguments)
             _assert_numerics(arguments)
-            dist.barrier()
+            barrier()
     except Exception as error:
         with suppress(OSError):  # rank 0 may be gone already, and then nobody listens
             pipe.send((type(error).__name__, str(error)))

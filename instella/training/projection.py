@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from instella.errors import BadUse
 from instella.network.attention import Documents
+from instella.network.device import CPU
 from instella.recipe.settings import LOGITS_AT_ONCE
 from instella.training.objectives import target_logprobs
 
@@ -22,7 +23,7 @@ def network_logprobs(
     at_once: int = LOGITS_AT_ONCE,
     documents: Documents | None = None,
 ) -> Tensor:
-    """Label log-probabilities of ``ids``, float32 [B, T - 1].
+    """Label log-probabilities of ``ids``, float32 [B, T - 1], on the CPU.
 
     Where B * T * V is large the head runs over parts of the sequence, and each part's
     logits are computed again in the backward pass. The cut depends on the shape of the
@@ -30,13 +31,13 @@ def network_logprobs(
 
     Args:
         network: has ``hidden(ids) -> [B, T, width]`` and ``lm_head``.
-        ids: int64 [B, T].
+        ids: int64 [B, T], on the CPU.
         at_once: logits, B * T * V, that may exist at once; log-softmax and the gradient
             need as much again.
         documents: what the tokens attend within; None for whole rows.
     """
     states = network.hidden(ids, mask=documents)[:, :-1]
-    targets = ids[:, 1:]
+    targets = ids[:, 1:].to(states.device)
     logits = targets.numel() * network.lm_head.weight.shape[0]
     parts = min(-(-logits // at_once), targets.shape[1])
 
@@ -44,13 +45,13 @@ def network_logprobs(
         return target_logprobs(network.lm_head(states), targets)
 
     if parts <= 1:
-        return project(states, targets)
+        return project(states, targets).to(CPU)
     pieces = zip(states.tensor_split(parts, 1), targets.tensor_split(parts, 1), strict=True)
     columns = [
         checkpoint(project, piece, labels, use_reentrant=False, preserve_rng_state=False)
         for piece, labels in pieces
     ]
-    return torch.cat(columns, dim=1)
+    return torch.cat(columns, dim=1).to(CPU)
 
 
 def needed_columns(*masks: np.ndarray) -> int:

@@ -81,6 +81,11 @@ class Tree:
         return self.stack[0]
 
 
+def barrier(members: Any = None) -> None:
+    """Wait for every rank of a group, over the CPUs' network also where ranks have GPUs."""
+    dist.all_reduce(torch.zeros(1), group=members)
+
+
 @dataclass(frozen=True)
 class Group:
     """The processes of one training stage; ``Group()`` is a single one.
@@ -183,7 +188,7 @@ class Group:
     def barrier(self) -> None:
         """Wait until every rank is here."""
         if self.ranks > 1:
-            dist.barrier(self.members)
+            barrier(self.members)
 
     def _add_partner_(self, tensors: list[Tensor], partner: int) -> None:
         for tensor in tensors:
@@ -191,10 +196,13 @@ class Group:
 
     def _exchanged(self, tensor: Tensor, partner: int) -> Tensor:
         """The partner's tensor, for this one."""
-        work = dist.isend(tensor, group=self.members, group_dst=partner)
         received = torch.empty_like(tensor)
-        dist.recv(received, group=self.members, group_src=partner)
-        if work is not None:
+        # together: NCCL would wait in the first of the two for the partner's second
+        both = [
+            dist.P2POp(dist.isend, tensor, group=self.members, group_peer=partner),
+            dist.P2POp(dist.irecv, received, group=self.members, group_peer=partner),
+        ]
+        for work in dist.batch_isend_irecv(both):
             work.wait()
         return received
 

@@ -83,7 +83,8 @@ class Saver:
         draft = self._folder / layout.group.share(name)
         if layout.replicas.rank:
             return
-        tensors = layout.owned(self._state.tensors())
+        owned = layout.owned(self._state.tensors())
+        tensors = {name: item.to("cpu") for name, item in owned.items()}
         logs = (list(lines), list(ledger))
         self._begin(lambda: self._write(draft, step, layout, tensors, logs))
 

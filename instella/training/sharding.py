@@ -284,7 +284,7 @@ def _wrap(
 
     members = shards.members or dist.group.WORLD
     assert members is not None
-    mesh = DeviceMesh.from_group(members, "cpu")
+    mesh = DeviceMesh.from_group(members, next(network.parameters()).device.type)
     layers = [
         layer
         for module in network.modules()

@@ -92,14 +92,14 @@ def test_unpinned_sources_stop_a_run(recipe: Recipe, tmp_path: Path) -> None:
     source = replace(recipe.sources["deepmath"], revision=None, lock=None)
     one = replace(recipe, numerics="portable-x86", sources={"deepmath": source})
     with pytest.raises(BadUse, match=r"1 hub sources have no revision or no lock file \(deepmath"):
-        require_ready(one, FULL)
+        require_ready(one, FULL, "local")
     commit = "0123456789abcdef0123456789abcdef01234567"
     pinned = replace(source, revision=commit, lock="deepmath.lock.json")
     file = tmp_path / "recipe.yaml"
     with pytest.raises(BadUse, match="no lock file"):
-        require_ready(replace(one, sources={"deepmath": pinned}), file)
+        require_ready(replace(one, sources={"deepmath": pinned}), file, "local")
     (tmp_path / "deepmath.lock.json").write_text("{}", encoding="utf-8")
-    require_ready(replace(one, sources={"deepmath": pinned}), file)
+    require_ready(replace(one, sources={"deepmath": pinned}), file, "local")
 
 
 def test_a_misspelt_source_is_refused(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def prepare_run():
         return
     if not workflow.dryrun and not workflow.dag_settings.targets:
         try:
-            require_ready(RECIPE, Path(PLACEMENT.recipe))
+            require_ready(RECIPE, Path(PLACEMENT.recipe), PLACEMENT.launcher)
         except KitError as error:
             in_one_line(error)
     faults = check_results(Path(RESULTS), STORE, GRAPH)
