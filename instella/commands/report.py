@@ -67,7 +67,7 @@ def _single(args: argparse.Namespace) -> tuple[Path, bytes]:
     from instella.report.curves import read_curves
     from instella.report.execution import Rates, execution_of
     from instella.report.files import Files
-    from instella.report.health import health_of
+    from instella.report.noted import noted_of
     from instella.report.page import render
 
     project = load_project(args)
@@ -80,7 +80,8 @@ def _single(args: argparse.Namespace) -> tuple[Path, bytes]:
     content = content_of(Shown(recipe, recipe_file, project.graph, results), planned)
     manifests = sound_manifests(results, project.graph)
     volatile = execution_of(results, manifests, planned, Rates(args.watts, args.price))
-    volatile["health"] = health_of(results, manifests, read_curves(Files(results, manifests)))
+    curves = read_curves(Files(results, manifests))
+    volatile["noted"] = noted_of(results, manifests, curves, recipe)
     return args.output or results / REPORT, render("run.html", content, volatile)
 
 

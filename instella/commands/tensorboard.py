@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     while True:
         # asked before, so that what a stage wrote at its end is not missed
         done = all(state == DONE for state in states_of(project.graph, place).values())
-        added = bring_up_to_date(project.graph, place)
+        added = bring_up_to_date(project.graph, place, project.recipe)
         if any(added.values()) or done or not args.watch:
             said = f"{sum(added.values())} steps added of {len(added)} stages"
             print(f"{said}; tensorboard --logdir {folder_of(place.results)}", flush=True)

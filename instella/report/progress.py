@@ -11,7 +11,6 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from instella.recipe.graph import Stage
 FORMAT = "instella.status/1"
 DONE, RUNNING, BROKEN, WAITING = "done", "running", "broken off", "waiting"
 TAIL_BYTES = 64 << 10
-LOG_BYTES = 16 << 20
 _KEY = re.compile(r"[0-9a-f]{64}")
 _STEP = re.compile(r"step ([0-9]{1,15})/([0-9]{1,15})(.*)")
 _FIGURE = re.compile(r"([a-z_]{1,40}) (-?[0-9][0-9.e+-]{0,30}|nan|inf|-inf)")
@@ -124,19 +122,6 @@ def last_words(log: Path, stage: str) -> dict[str, Any]:
         step = _STEP.fullmatch(line.removeprefix(prefix)) if line.startswith(prefix) else None
         if step is not None:
             return found | _words(step)
-    return found
-
-
-def told_steps(log: Path, stage: str) -> dict[int, float]:
-    """Step to tokens a second, of all steps that the end of a stage's log tells of."""
-    found = {}
-    with suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
-        for line in file.read().decode("utf-8", errors="replace").splitlines():
-            step = _STEP.fullmatch(line.removeprefix(f"{stage}: "))
-            rate = _RATE.search(step[3]) if step is not None else None
-            if step is not None and rate is not None:
-                found[int(step[1])] = float(rate[1].replace(",", ""))
     return found
 
 

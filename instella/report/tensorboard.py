@@ -7,22 +7,23 @@ from itself: whoever comes again, or was killed, goes on behind the last whole r
 
 import fcntl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from instella.artifacts import journal
-from instella.artifacts.places import LOGS
+from instella.artifacts.notes import FOLDER as NOTES
 from instella.canonical import read_jsonl
 from instella.recipe.graph import Stage
+from instella.recipe.settings import Recipe
 from instella.report.events import first_event, record, records, scalars_event, step_of
-from instella.report.files import MAX_BYTES
-from instella.report.progress import Place, told_steps
+from instella.report.files import MAX_BYTES, Row
+from instella.report.noted import noted_rows
+from instella.report.progress import Place
 from instella.step_files import STEPS
 
 FOLDER = "tensorboard"
-RATE = "tokens_per_second"
 PREFIX = "events.out.tfevents."
 # of an identity key in a file's name: another identity is another training, in another file
 DIGITS = 16
@@ -33,7 +34,7 @@ def folder_of(results: Path) -> Path:
     return results / journal.FOLDER / FOLDER
 
 
-def bring_up_to_date(graph: Mapping[str, Stage], place: Place) -> dict[str, int]:
+def bring_up_to_date(graph: Mapping[str, Stage], place: Place, recipe: Recipe) -> dict[str, int]:
     """Add what is new of each training stage; stage to steps added, 0 where nothing was.
 
     A running stage's steps are those of its newest checkpoint. Nothing is waited for.
@@ -51,9 +52,11 @@ def bring_up_to_date(graph: Mapping[str, Stage], place: Place) -> dict[str, int]
         if source is None:
             continue
         target = folder_of(place.results) / name / f"{PREFIX}{key[:DIGITS]}"
-        rates = told_steps(place.results / LOGS / f"{name}.log", name)
+        running_notes = place.store.root / "work" / key / "scratch" / NOTES
+        kept = journal.notes_folder(place.results, key)
+        notes = noted_rows(running_notes if name in running else kept, recipe, name)
         with suppress(FileNotFoundError):  # a checkpoint was replaced by a newer one meanwhile
-            added[name] = _add(target, list(_figures(source, rates)))
+            added[name] = _add(target, list(_figures(source, notes)))
     return added
 
 
@@ -69,18 +72,19 @@ def _step_log(place: Place, stage: str, key: str | None) -> Path | None:
     return finished if finished.is_file() else None
 
 
-def _figures(path: Path, rates: Mapping[int, float]) -> Iterator[tuple[int, dict[str, float]]]:
-    """Every step with all of its numbers."""
+def _figures(path: Path, notes: Sequence[Row]) -> Iterator[tuple[int, dict[str, float]]]:
+    """Every step with all of its numbers, those of the notes too."""
+    noted = {row["step"]: row for row in notes}
     if path.stat().st_size > MAX_BYTES:
         return
     for row in read_jsonl(path):
         step = row["step"]
         numbers: dict[str, Any] = {
             name: value
-            for name, value in row.items()
+            for name, value in (noted.get(step, {}) | row).items()
             if name != "step" and type(value) in (int, float)
         }
-        yield step, numbers | ({RATE: rates[step]} if step in rates else {})
+        yield step, numbers
 
 
 def _add(target: Path, steps: list[tuple[int, dict[str, float]]]) -> int:

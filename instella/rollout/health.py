@@ -7,47 +7,18 @@ where an uninterrupted one does. The others are logged beside the artifact.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from instella.artifacts.notes import FOLDER, HEALTH
-from instella.canonical import json_bytes, read_jsonl
 from instella.errors import KitError
 from instella.network.device import CPU
 from instella.recipe import settings
 from instella.training.reduction import ordered_sum
 
 Line = Mapping[str, Any]
-
-
-class Log:
-    """One line a step in the notes of a job; written as it is made, also when the stage fails.
-
-    Args:
-        scratch: of the job.
-        steps: steps that a resumed stage has done; what was logged beyond them is dropped.
-    """
-
-    def __init__(self, scratch: Path, steps: int) -> None:
-        self._path = scratch / FOLDER / HEALTH
-        self._path.parent.mkdir(exist_ok=True)
-        kept = []
-        if self._path.is_file():
-            # A kill may have cut the last line, which then is of a step that is done again.
-            whole = self._path.read_bytes().rpartition(b"\n")
-            self._path.write_bytes(whole[0] + whole[1])
-            kept = [line for line in read_jsonl(self._path) if line["step"] <= steps]
-        self._path.write_bytes(b"".join(json_bytes(line) for line in kept))
-
-    def write(self, line: Line) -> None:
-        """Add one line: ``step`` and figures. What is no number has no JSON form and is left out."""
-        told = {name: value for name, value in line.items() if math.isfinite(value)}
-        with self._path.open("ab") as file:
-            file.write(json_bytes(told))
 
 
 class Entropies:

@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from instella.artifacts.job import Job
+from instella.artifacts.notes import HEALTH, NoteLog
 from instella.data.tokenizer import Encoder, load
 from instella.errors import BadUse, VerificationError
 from instella.network.network import Instella
@@ -34,7 +35,8 @@ from instella.rollout.episodes import (
     without_sign,
 )
 from instella.rollout.generate import Parts
-from instella.rollout.health import Log, check_health, heard_at, rollout_figures
+from instella.rollout.health import check_health, heard_at, rollout_figures
+from instella.training.account import Account
 from instella.training.folders import publish, start_moments, start_network
 from instella.training.generators import seed_generators
 from instella.training.layout import Whole
@@ -102,7 +104,9 @@ def _run(group: Group, job: Job) -> None:
         job.report.say("test_every is for the production engine; here checkpoints are evaluated")
     with Grader() as grader:
         tokens = 0
-        log = Log(job.scratch, len(lines)) if group.rank == 0 else None
+        first = group.rank == 0
+        log = NoteLog(job.scratch, HEALTH, len(lines)) if first else None
+        account = Account(job.scratch, len(lines), group.ranks) if first else None
         actor = Actor(job, group, chosen, trainer, reference, load(start), grader, log)
         while len(lines) < steps.total_steps:
             step = len(lines)
@@ -122,6 +126,8 @@ def _run(group: Group, job: Job) -> None:
             if (step + 1) % save_every(job, training) == 0 or last or stop:
                 save(job, trainer, lines, ledger)
             tokens += line["tokens"]
+            if account is not None:
+                account.step(step + 1, line["tokens"])
             shown = {name: line[name] for name in SHOWN} | {"entropy": made.health["entropy"]}
             job.report.step(step + 1, steps.total_steps, tokens=tokens, **shown)
             if stop:
@@ -214,7 +220,7 @@ class Actor:
     reference: Instella
     encoder: Encoder
     grader: Grader
-    log: Log | None
+    log: NoteLog | None
 
     def step(self, step: int, prompts: Sequence[Prompt]) -> Step:
         """Make step ``step`` (from 0) on its prompts."""

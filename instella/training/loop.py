@@ -19,6 +19,7 @@ from instella.artifacts.job import Job
 from instella.errors import BadUse, KitError, Stopped, VerificationError
 from instella.recipe import settings
 from instella.training import checkpoint
+from instella.training.account import Account
 from instella.training.agreement import check_agreement, starting_facts
 from instella.training.compiling import compile_layers
 from instella.training.generators import seed_generators
@@ -258,6 +259,7 @@ def train(
     ledger = Ledger(training.ledger_every, total, group.rank == 0, layout.digest_together)
     lines = resume(job, trainer, ledger)
     tokens = 0
+    account = Account(job.scratch, trainer.step, group.ranks) if group.rank == 0 else None
     with Saver(job.scratch / CHECKPOINTS, trainer, job.checkpoints.keep) as saver:
         while trainer.step < total:
             epoch, examples = cursor.at(trainer.step)
@@ -276,6 +278,8 @@ def train(
             if figures.step % save_every(job, training) == 0 or figures.step == total or stop:
                 saver.save(lines, ledger.lines)
             saver.check()
+            if account is not None:
+                account.step(figures.step, batch.tokens)
             tokens += batch.tokens
             job.report.step(figures.step, total, tokens=tokens, loss=figures.sums["loss"])
             if stop:

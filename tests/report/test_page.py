@@ -100,7 +100,7 @@ def test_what_grpo_logs_beside_its_artifacts_is_of_the_execution(
     found = single(capsys, run)
     page = Page(found)
     volatile = next(text for text in page.scripts if text.startswith('{"computed'))
-    health = json.loads(volatile)["health"]
+    health = json.loads(volatile)["noted"]
     assert [panel["figure"] for panel in health["charts"]["panels"]] == ["entropy", "timed_out"]
     main = charts_of(page)
     start = next(part["from"] for part in main["line"] if part["stage"] == "grpo2")

@@ -9,12 +9,14 @@ import pytest
 from report_runs import NANO, STEPS, training_rows, write_run
 
 from instella.artifacts import journal
+from instella.artifacts.notes import FOLDER, SPEED
 from instella.artifacts.store import Store
 from instella.canonical import json_bytes
 from instella.cli import main
 from instella.prove.copies import PROJECT
 from instella.report.events import crc32c, record, records, scalars_event, step_of
-from instella.report.tensorboard import PREFIX, RATE
+from instella.report.noted import RATE
+from instella.report.tensorboard import PREFIX
 from instella.training.loop import CHECKPOINTS
 
 KEY = "ab" * 32
@@ -65,6 +67,10 @@ def test_tensorboard_reads_every_figure(run: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     checkpoint(run, 3)
+    notes = run / "store/work" / KEY / "scratch" / FOLDER
+    notes.mkdir()
+    row = {"step": 2, "seconds": 0.5, "tokens": 617, RATE: 1234.0, "ranks": 1}
+    (notes / SPEED).write_bytes(json_bytes(row))
     convert(run)
     python = PROJECT / ".venvs/tensorboard/bin/python"
     told = subprocess.run(

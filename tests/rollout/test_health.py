@@ -9,12 +9,12 @@ import pytest
 import torch
 from rollout_helpers import EOS, network, options, prompts
 
-from instella.artifacts.notes import FOLDER, HEALTH
+from instella.artifacts.notes import FOLDER, HEALTH, NoteLog
 from instella.errors import KitError
 from instella.recipe.settings import LOGITS_AT_ONCE, Health
 from instella.rollout.episodes import Episodes, Scoring, episode_logprobs, score_share
 from instella.rollout.generate import generate
-from instella.rollout.health import Log, check_health, heard_at, rollout_figures
+from instella.rollout.health import check_health, heard_at, rollout_figures
 from instella.training.reduction import ALONE
 
 NUMERICS = "portable-x86"
@@ -49,12 +49,12 @@ def test_a_stage_gives_up_when_the_reward_collapses():
 
 
 def test_the_log_goes_on_where_the_stage_does(tmp_path):
-    log = Log(tmp_path, 0)
+    log = NoteLog(tmp_path, HEALTH, 0)
     for step in (1, 2, 3):
         log.write({"step": step, "entropy": 0.5 * step, "bad": math.nan})
     path = tmp_path / FOLDER / HEALTH
     path.write_bytes(path.read_bytes() + b'{"step":4,"entr')
-    Log(tmp_path, 2).write({"step": 3, "entropy": 9.0})
+    NoteLog(tmp_path, HEALTH, 2).write({"step": 3, "entropy": 9.0})
     found = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert found == [{"step": 1, "entropy": 0.5}, {"step": 2, "entropy": 1.0},
                      {"step": 3, "entropy": 9.0}]  # fmt: skip

@@ -6,7 +6,7 @@
 
   // Panels of this execution stand behind those of the run.
   if (volatile) {
-    const own = JSON.parse(volatile.textContent).health.charts, before = data.curves.length;
+    const own = JSON.parse(volatile.textContent).noted.charts, before = data.curves.length;
     data.curves.push(...own.curves);
     for (const panel of own.panels) {
       data.panels.push({ ...panel, curves: panel.curves.map((number) => number + before) });
