@@ -4,7 +4,7 @@
 nothing and reads every byte.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,23 +56,27 @@ class Fault:
         text = f"{stage}: {self.kind}: {file}: expected {expected}, found {found}"
         if self.kind == MISSING or not self.dependants:
             return text
-        more = len(self.dependants) - SHOWN
-        names = ", ".join(self.dependants[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-        return f"{text}; read by {names}"
+        return f"{text}; read by {some_names(self.dependants)}"
+
+
+def some_names(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def root(results: Path, graph: Mapping[str, Stage]) -> str:
     """Root of a run: SHA-256 of the canonical JSON ``{stage: content}``, 64 hex digits.
 
     Raises:
-        Incomplete: stages without a manifest, named.
+        Incomplete: stages without a manifest, the first of them named.
         VerificationError: a damaged manifest.
     """
     missing = [name for name in graph if not (results / name / NAME).is_file()]
     if missing:
         raise Incomplete(
             f"{results}: {len(missing)} of {len(graph)} stages have no result: "
-            f"{', '.join(missing)}; run the recipe to its end"
+            f"{some_names(missing)}; run the recipe to its end"
         )
     contents = {name: _own_manifest(results, graph[name]).content for name in graph}
     return sha256_bytes(json_bytes(contents))

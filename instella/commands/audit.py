@@ -24,7 +24,13 @@ from instella.commands.common import Project, add_parser, load_project, refuse_o
 from instella.containers.images import image_name
 from instella.errors import BadUse, Incomplete, VerificationError
 from instella.progress import Reporter
-from instella.prove.recorded import Compared, Recorded, comparison, recipe_hash
+from instella.prove.recorded import (
+    Compared,
+    Recorded,
+    comparison,
+    recipe_hash,
+    recorded_file,
+)
 from instella.terminal import plain
 from instella.wheels import assert_wheels
 
@@ -139,6 +145,10 @@ def run_audit(args: argparse.Namespace) -> int:
     print(f"{word}: {len(project.graph)} stages{some}, root {findings.root}")
     if compared is not None:
         print(f"root: {compared.text}")
+    else:
+        print(
+            f"root: compared with nothing, since there is no {recorded_file(Path(project.placement.recipe))}"
+        )
     if compared is not None and compared.is_other:
         return 1
     if sampled is not None and sampled.done < len(sampled.outcomes):

@@ -57,11 +57,14 @@ def run_pull(args: argparse.Namespace) -> int:
         Incomplete: the place has not every result.
         VerificationError: the place has something bad.
     """
+    from instella.remotes.folder import Folder
     from instella.remotes.pull import Pull
     from instella.remotes.remote import open_remote
 
     project = _project(args)
     remote = open_remote(args.url)
+    if isinstance(remote, Folder) and not remote.root.is_dir():
+        raise BadUse(f"{remote.shown}: no such folder; give that of a store")
     _refuse_same(project, remote)
     report = Reporter("store pull")
     recorded = _recorded(project)

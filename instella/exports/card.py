@@ -41,7 +41,8 @@ def card(run: Finished, name: str, watts: float | None = None) -> str:
 
 
 def _front(run: Finished, terms: Sequence[Terms]) -> list[str]:
-    marks = sorted({mark for item in terms for mark in item.marks})
+    # what was only measured on leaves nothing in the weights
+    marks = sorted({mark for item in terms if not item.is_held_out_only for mark in item.marks})
     lines = ["---", "license: other", "license_name: terms-of-the-inputs"]
     lines += ["library_name: transformers", "pipeline_tag: text-generation", "tags:"]
     lines += [f"  - {tag}" for tag in ("instella", "reproducible", *map(_tag, marks))]

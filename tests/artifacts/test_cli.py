@@ -69,7 +69,9 @@ def test_a_real_stage_twice_then_damaged(places: list[object], tmp_path: Path) -
 
 
 def test_incomplete_run(places: list[object], tmp_path: Path) -> None:
-    one_line(instella("root", *places), 3, "stages have no result", "source_sums")
+    incomplete = instella("root", *places)
+    one_line(incomplete, 3, "stages have no result: source_olmo, ", " more; run the recipe to its")
+    assert "evaluate_grpo3" not in incomplete.stderr
     faults = tmp_path / "faults.json"
     audited = instella("audit", *places, "--json", faults)
     one_line(audited, 3, "no run of tiny is there", "--results")

@@ -134,6 +134,9 @@ def test_the_card_tells_what_was_measured(nano_run: Run, exported: Path) -> None
         assert f"| {held_out} |" in text
     for source in run.recipe.sources.values():
         assert source.licence in text
+    # a set that is only measured on has such terms, and what was trained on has the others
+    front = text.partition("\n---\n")[0]
+    assert "terms-share-alike" in front and "terms-non-commercial" not in front
     seconds = run.executions["sft"].seconds
     assert f"| {seconds:,.0f} s | - |" in text and "Energy was not measured" in text
     powered = card(run, "grpo3", watts=100.0)

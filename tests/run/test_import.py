@@ -65,6 +65,12 @@ def test_a_whole_run_from_the_import(nano_run: Run, nano_copy: Run, model: Path)
 
     audited = instella(nano_copy.folder, "audit")
     assert audited.code == 0 and "imported: sft" in audited.out, audited.out
+    recorded = nano_copy.folder / "recipes" / "nano.root"
+    text = recorded.read_bytes()
+    recorded.unlink()
+    alone = instella(nano_copy.folder, "audit")
+    assert alone.code == 0 and "root: compared with nothing, since there is no" in alone.out
+    recorded.write_bytes(text)
     why = instella(nano_copy.folder, "why", "sft")
     assert why.out.startswith("sft would not run: the recipe imports it, as content ")
     assert nano_copy.manifest("sft").content[:16] in why.out and "of a folder" in why.out

@@ -55,6 +55,7 @@ def test_a_place_without_results_and_wrong_places(nano_copy: Run, tmp_path: Path
     (tmp_path / "empty").mkdir()
     fails(2, "is the store itself", "push", nano_copy.store.absolute().as_uri())
     fails(2, "not a place", "pull", "ftp://me:never-seen@host/x")
+    fails(2, "no such folder; give that of a store", "pull", f"file://{tmp_path}/none")
     fails(2, "no stage of recipe nano has this name", "pull", f"file://{tmp_path}", "sftt")
     shutil.rmtree(nano_copy.store)
     fails(3, "has no result of source_olmo", "pull", f"file://{tmp_path}/empty")
