@@ -12,6 +12,7 @@ from instella.commands.common import add_parser, json_line
 from instella.errors import BadUse
 from instella.plan.plan import Assumptions, StagePlan, plan
 from instella.plan.report import comparisons, text
+from instella.recipe.check_data import parts_of
 from instella.recipe.check_published import coverage, faults
 from instella.recipe.derived import check_tokens, parameter_count, trained_tokens
 from instella.recipe.graph import build_graph
@@ -132,7 +133,7 @@ def run_check(args: argparse.Namespace) -> int:
     path = _path(args)
     recipe = read_recipe(path)
     published = read_published(recipe, path)
-    found = faults(recipe, published) if published else []
+    found = [*_option_faults(recipe), *(faults(recipe, published) if published else [])]
     for line in found:
         print(f"{path}: {line}", file=sys.stderr)
     if found:
@@ -152,6 +153,21 @@ def run_check(args: argparse.Namespace) -> int:
             parts.append(f"{name} {tokens:,} tokens")
     print(f"{path}: good: {', '.join(parts)}")
     return 0
+
+
+def _option_faults(recipe: Recipe) -> list[str]:
+    """A line for each part whose options its adapter refuses."""
+    # numpy and the readers of rows: half a second that the other commands spare
+    from instella.data.adapters import read
+    from instella.data.packing import split_options
+
+    found = []
+    for place, part in parts_of(recipe):
+        try:
+            read(split_options(part)[0], Path())
+        except BadUse as error:
+            found.append(f"{'.'.join(map(str, place))}: {error}")
+    return found
 
 
 def run_deviations(args: argparse.Namespace) -> int:

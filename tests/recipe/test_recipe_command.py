@@ -68,11 +68,24 @@ def test_check_says_what_a_recipe_amounts_to(instella: Command) -> None:
     assert done.stdout.count("\n") == 1
 
 
+def test_check_names_options_that_an_adapter_refuses(instella: Command, tmp_path: Path) -> None:
+    text = (ROOT / "recipes/nano.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "bad.yaml"
+    path.write_text(text.replace("heldout_fraction: 0.25", "heldout_fraction: 1.5"), "utf-8")
+    done = instella("recipe", "check", str(path))
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2 and done.stdout == "" and len(lines) > 5
+    assert lines[0].startswith(f"{path}: tokenizer.parts.")
+    for line in lines:
+        assert "source sums, adapter worked_sums: option heldout_fraction: need" in line, line
+
+
 def test_check_takes_the_recipe_of_the_placement(instella: Command, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(f"recipe: {SMALL}\n", encoding="utf-8")
+    nano = ROOT / "recipes/nano.yaml"
+    config.write_text(f"recipe: {nano}\n", encoding="utf-8")
     done = instella("recipe", "check", "--config", str(config))
-    assert done.returncode == 0 and done.stdout.startswith(f"{SMALL}: good: ")
+    assert done.returncode == 0 and done.stdout.startswith(f"{nano}: good: ")
 
 
 def test_own_deviations_are_one_a_line(instella: Command) -> None:
