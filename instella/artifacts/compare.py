@@ -36,6 +36,8 @@ class Difference:
         names = {"lock": "the lock file", "image": "the container image"}
         if kind in names:
             return f"{names[kind]} changed"
+        if kind == "environments":
+            return f"the lock of environment {name} changed"
         return f"{plain(self.field)} changed from {then} to {now}"
 
 

@@ -63,6 +63,11 @@ def lock_file(package: Path = PACKAGE_FOLDER) -> Path:
     return path
 
 
+def environment_lock(name: str, package: Path = PACKAGE_FOLDER) -> Path:
+    """The lock file of an environment beside the kit's own."""
+    return package.parent / "requirements" / "environments" / f"{name}.lock"
+
+
 def lock_hash(path: Path | None = None) -> str:
     """SHA-256 of the lock file without comments and blank lines."""
     text = (path or lock_file()).read_text(encoding="utf-8")
@@ -120,8 +125,10 @@ def _without_inputs(stage: Stage, toolchain: Toolchain) -> dict[str, Any]:
     if stage.is_imported:
         # No code, lock or numerics class of this tree made it.
         return plain
+    others = {name: lock_hash(environment_lock(name)) for name in stage.environments}
     return {
         **plain,
+        **({"environments": others} if others else {}),
         "code": toolchain.code.code_hash(stage.kind),
         "lock": toolchain.lock,
         "image": toolchain.images.get(stage.name),

@@ -49,6 +49,9 @@ def evidence(left: Run, right: Run, stage: str) -> list[Evidence]:
     found += _numerics(one, other)
     found += _code(left, right, str(one.get("code")), str(other.get("code")))
     found += _lock(left, right, str(one.get("lock")), str(other.get("lock")))
+    for item in differing(one.get("environments"), other.get("environments"), "lock of"):
+        name = item.place.replace(".", " ", 1)
+        found.append(Evidence(LIBRARY, name, item.left, item.right))
     if one.get("image") != other.get("image"):
         found.append(Evidence(IMAGE, "image", text(one.get("image")), text(other.get("image"))))
     found += _journals(left, right, stage)

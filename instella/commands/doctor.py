@@ -15,6 +15,7 @@ from instella.cluster.site import read_site
 from instella.cluster.slurm import ask
 from instella.commands.common import Project, add_parser, load_project
 from instella.containers.images import image_name, locked, read_images
+from instella.engines.elsewhere import python_of
 from instella.errors import KitError
 from instella.plan.plan import Assumptions, plan
 from instella.recipe.derived import parameter_count
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
 def _machine(project: Project) -> list[str]:
     """Lacks of this machine, each with what mends it."""
     lines = []
-    for check in (_packages, _processor, _recipe, _engine, _cores, _memory, _disk):
+    checks = (_packages, _environments, _processor, _recipe, _engine, _cores, _memory, _disk)
+    for check in checks:
         try:
             lines += check(project)
         except KitError as error:
@@ -56,6 +58,12 @@ def _machine(project: Project) -> list[str]:
 
 def _packages(project: Project) -> list[str]:
     assert_wheels(lock_file(), project.workspace.store.root / "verified" / "packages")
+    return []
+
+
+def _environments(project: Project) -> list[str]:
+    for name in sorted({name for stage in project.graph.values() for name in stage.environments}):
+        python_of(name)
     return []
 
 

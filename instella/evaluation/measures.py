@@ -8,7 +8,7 @@ from, so that another grader or metric can be applied without running the model 
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,20 +20,37 @@ from instella.network.network import Instella
 from instella.recipe.settings import HeldOutSet
 from instella.rewards.extract import last_boxed
 from instella.rewards.grade import CORRECT, Grader, refuse_clock
-from instella.rollout.generate import generate
+from instella.rollout.generate import Parts, Response, generate
 
 Record = dict[str, Any]
 
 
+class Sampler(Protocol):
+    """Another engine that answers problems with the model under test."""
+
+    def __call__(
+        self, prompts: Sequence[Sequence[int]], stream: Sequence[Parts], chosen: HeldOutSet
+    ) -> list[list[Response]]:
+        """For each prompt, of token ids, as many responses as the set's settings say.
+
+        ``stream`` names the random numbers of each prompt, as for ``rollout.generate``.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Subject:
-    """The model under test with its tokenizer and the set's settings."""
+    """The model under test with its tokenizer and the set's settings.
+
+    ``sampler`` answers problems; where there is none, the network here does.
+    """
 
     network: Instella
     encoder: Encoder
     settings: HeldOutSet
     seed: int
     prompt_suffix: str
+    sampler: Sampler | None = None
 
 
 def text_loss(subject: Subject, items: Sequence[Record]) -> list[Record]:
@@ -141,18 +158,8 @@ def solved_problems(subject: Subject, items: Sequence[Record]) -> list[Record]:
         if len(ids) <= settings.sequence_length:
             kept.append(item)
             prompts.append(ids)
-    groups = generate(
-        subject.network,
-        prompts,
-        samples=settings.samples,
-        max_new_tokens=settings.max_new_tokens,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        eos_id=encoder.eos_id,
-        vocabulary=encoder.vocab_size,
-        max_prompt_tokens=settings.sequence_length,
-        stream=[("evaluation", str(subject.seed), item["key"]) for item in kept],
-    )
+    stream = [("evaluation", str(subject.seed), item["key"]) for item in kept]
+    groups = _responses(subject, prompts, stream)
     texts = [[encoder.decode(_answer(r.ids, encoder)) for r in group] for group in groups]
     boxed = [[last_boxed(text) for text in own] for own in texts]
     pairs = [(item["answer"], a) for item, own in zip(kept, boxed, strict=True) for a in own]
@@ -170,6 +177,26 @@ def solved_problems(subject: Subject, items: Sequence[Record]) -> list[Record]:
         }
         records.append(_record(item, figures, samples=own, verdicts=judged))
     return records
+
+
+def _responses(
+    subject: Subject, prompts: Sequence[Sequence[int]], stream: Sequence[Parts]
+) -> list[list[Response]]:
+    settings, encoder = subject.settings, subject.encoder
+    if subject.sampler is not None:
+        return subject.sampler(prompts, stream, settings)
+    return generate(
+        subject.network,
+        prompts,
+        samples=settings.samples,
+        max_new_tokens=settings.max_new_tokens,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        eos_id=encoder.eos_id,
+        vocabulary=encoder.vocab_size,
+        max_prompt_tokens=settings.sequence_length,
+        stream=stream,
+    )
 
 
 def _answer(ids: Sequence[int], encoder: Encoder) -> list[int]:

@@ -1,9 +1,10 @@
 """Checks of held-out sets, suites and claims against each other."""
 
 from instella.recipe.fields import Place, Places, suggestion
-from instella.recipe.graph import checkpoints
+from instella.recipe.graph import OWN_ROLLOUT, checkpoints
 from instella.recipe.settings import Claim, HeldOutSet, Recipe
 
+PORTABLE = "portable-x86"
 UNIGRAM = "unigram"
 SEEDS = "seeds"
 
@@ -32,6 +33,7 @@ def check_evaluation(recipe: Recipe, places: Places) -> None:
     for name, item in recipe.evaluation.sets.items():
         _check_set(item, ("evaluation", "sets", name), recipe, places)
     _check_suites(recipe, places)
+    _check_rollout(recipe, places)
     for index, claim in enumerate(recipe.evaluation.claims):
         _check_claim(claim, ("evaluation", "claims", index), recipe, places)
 
@@ -48,6 +50,14 @@ def _check_set(item: HeldOutSet, place: Place, recipe: Recipe, places: Places) -
         what += f", with max_new_tokens {new} more than" if new else ", more than"
         what += f" model.max_position_embeddings {longest}"
         raise places.error((*place, "sequence_length"), what, "shorten it or raise the model's")
+
+
+def _check_rollout(recipe: Recipe, places: Places) -> None:
+    rollout = recipe.evaluation.rollout
+    if rollout != OWN_ROLLOUT and recipe.numerics == PORTABLE:
+        what = f"is {rollout}, which gives other bytes on other CPUs, and numerics is {PORTABLE}"
+        cure = "set numerics: native-cpu, or leave it out"
+        raise places.error(("evaluation", "rollout"), what, cure)
 
 
 def _check_suites(recipe: Recipe, places: Places) -> None:

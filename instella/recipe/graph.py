@@ -11,6 +11,7 @@ from typing import Any
 from instella.recipe.imports import IMPORT, apply_imports
 from instella.recipe.settings import Part, Pretrain, Recipe
 
+OWN_ROLLOUT = "own"
 SYNTHETIC = "synthetic"
 """What a mixture calls the source that the stages ``synthetic_*`` make."""
 
@@ -32,6 +33,12 @@ class Stage:
     def is_imported(self) -> bool:
         """Published weights stand for what the stage would make."""
         return IMPORT in self.settings
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """Environments beside the kit's own that take part in making the result."""
+        rollout = self.settings.get("rollout", OWN_ROLLOUT)
+        return () if rollout == OWN_ROLLOUT else (rollout,)
 
     @property
     def trains(self) -> bool:
@@ -186,9 +193,11 @@ def _add_evaluation(recipe: Recipe, add: Any) -> None:
     measured = {"baseline": "baseline"}
     for name in checkpoints(recipe):
         suite = evaluation.suites.get(name, ())
+        samples = any(evaluation.sets[item].kind == "problem" for item in suite)
         settings = {
             "sets": {item: evaluation.sets[item] for item in suite},
             "prompt_suffix": recipe.prompt_suffix,
+            "rollout": evaluation.rollout if samples else OWN_ROLLOUT,
             **common,
         }
         add(f"evaluate_{name}", "evaluate", settings, {"model": name, "heldout": "heldout"})

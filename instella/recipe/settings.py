@@ -367,6 +367,11 @@ class Evaluation:
     seed: int = setting("of sampling, shuffling and bootstrap", default=0, at_least=0)
     bootstrap: int = setting("resamples of an interval", default=1000, at_least=100)
     ngram: int = setting("words of the contamination check", default=13, at_least=2)
+    rollout: str = setting(
+        "problem: who samples the answers: own, the kit; vllm, in an environment of its own",
+        default="own",
+        choices=("own", "vllm"),
+    )
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ STAGE_KINDS = ("pretrain", "finetune", "preference", "policy")
 _PLACES = {
     "model": "model", "tokenizer": "tokenizer", "prompt_suffix": "prompt_suffix",
     "ngram": "evaluation.ngram", "bootstrap": "evaluation.bootstrap", "sets": "evaluation.sets",
+    "rollout": "evaluation.rollout",
     "claims": "evaluation.claims", "teacher": "synthesis.teacher", "problems": "synthesis.problems",
 }  # fmt: skip
 

@@ -18,6 +18,14 @@ def uniforms(parts: Sequence[str | int], count: int) -> np.ndarray:
         parts: purpose, seed, step, key of the prompt, number of the sample and the like;
             their order and their types count.
     """
-    digest = hashlib.blake2b(json_bytes(list(parts)), digest_size=16).digest()
-    philox = np.random.Philox(key=int.from_bytes(digest, "little"))
+    philox = np.random.Philox(key=int.from_bytes(_digest(parts), "little"))
     return np.random.Generator(philox).random(count)
+
+
+def seed_of(parts: Sequence[str | int]) -> int:
+    """A seed of 63 bits for another engine's generator, named as the streams are."""
+    return int.from_bytes(_digest(parts)[:8], "little") >> 1
+
+
+def _digest(parts: Sequence[str | int]) -> bytes:
+    return hashlib.blake2b(json_bytes(list(parts)), digest_size=16).digest()

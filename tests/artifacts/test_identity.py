@@ -14,6 +14,7 @@ from instella.artifacts.code import CodeIndex
 from instella.artifacts.identity import (
     PACKAGE_FOLDER,
     Toolchain,
+    environment_lock,
     fingerprint,
     identity,
     identity_key,
@@ -78,6 +79,16 @@ def test_each_part_of_the_identity_counts(tmp_path: Path) -> None:
         identity(stage, tools, {"text": "1" * 64}),
     ]
     assert len({base, *map(identity_key, changed)}) == 6
+
+
+def test_an_environment_beside_the_kits_own_counts_with_its_lock(tmp_path: Path) -> None:
+    tools = toolchain(tmp_path)
+    plain = identity(words(rollout="own"), tools, INPUT)
+    assert "environments" not in plain
+    other = identity(words(rollout="vllm"), tools, INPUT)
+    assert other.pop("environments") == {"vllm": lock_hash(environment_lock("vllm"))}
+    assert other == {**plain, "settings": {"rollout": "vllm"}}
+    assert other["lock"] == tools.lock
 
 
 def test_fingerprint_sees_everything_but_the_content_of_inputs(tmp_path: Path) -> None:

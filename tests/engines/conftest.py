@@ -47,6 +47,9 @@ MODEL = Model(
     max_position_embeddings=256,
 )
 
+# Heads as wide as those of the 3B; vLLM's CPU build has no attention for heads of 16.
+HEADS_OF_80 = replace(MODEL, hidden_size=160, intermediate_size=96)
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -145,6 +148,16 @@ def verl_python() -> Path:
 
 
 @pytest.fixture(scope="session")
+def vllm_python() -> Path:
+    """Of vLLM's environment, which is made where it is not there."""
+    done = subprocess.run(
+        [str(ROOT / "kit"), "setup", "vllm"], capture_output=True, text=True, timeout=SETUP_SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    return ROOT / ".venvs/vllm/bin/python"
+
+
+@pytest.fixture(scope="session")
 def answers(
     verl_python: Path, full: Recipe, small: Recipe, start: Path, rendered: Path,
     tmp_path_factory: pytest.TempPathFactory,
@@ -184,3 +197,15 @@ def quiet_environment() -> dict[str, str]:
         # As rendered: importing verl then tells transformers of the model.
         "VERL_USE_EXTERNAL_MODULES": VARIABLES["VERL_USE_EXTERNAL_MODULES"],
     }
+
+
+def checkpoint(folder: Path, shape: Model, seed: int, tokenizer: Path) -> Path:
+    """A network whose logits have some spread, so that no two are nearly equal."""
+    torch.manual_seed(seed)
+    network = Instella(shape, "native-cpu")
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.1)
+    folder.mkdir()
+    save_folder(folder, network, tokenizer, shape.max_position_embeddings)
+    return folder

@@ -85,6 +85,38 @@ def test_the_overlay_names_what_production_names() -> None:
     assert Options(attention="sdpa").engine_arguments() == Options().engine_arguments()
 
 
+# Stands for verl's Python: takes the place of each start, and does what its line of words says.
+STAND_IN = """#!/bin/sh
+echo start >> starts
+case $(wc -l < starts) in {late}) echo '{words}' >&2; exit 1;; esac
+exit {status}
+"""
+
+
+@pytest.mark.parametrize(
+    ("late", "words", "status", "starts", "told"),
+    [
+        ("1|2", "Exception: The current node timed out during startup. This", 0, 3, None),
+        ("*", "Exception: The current node timed out during startup. This", 0, 5, "timed out"),
+        ("1", "ValueError: no", 0, 1, "ended with status 1: ValueError: no"),
+        ("0", "", 3, 1, "ended with status 3"),
+    ],
+)
+def test_only_a_late_start_of_ray_is_repeated(
+    small: Recipe, tmp_path: Path, late: str, words: str, status: int, starts: int, told: str | None
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(STAND_IN.format(late=late, words=words, status=status))
+    python.chmod(0o755)
+    made = Rehearsal(small, "grpo1", tmp_path, tmp_path, python)
+    if told is None:
+        made.run()
+    else:
+        with pytest.raises(KitError, match=told):
+            made.run()
+    assert (tmp_path / "starts").read_text().count("start") == starts
+
+
 @soak
 def test_rollout_and_actor_agree_and_the_weights_move(whole: Rehearsal) -> None:
     whole.check(STEPS)

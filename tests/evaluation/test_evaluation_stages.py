@@ -54,7 +54,7 @@ def inputs(tmp_path_factory, tokenizer):
 
 
 def evaluated(output, inputs, sets=SETS):
-    evaluate.run(job(output, inputs, sets=sets, prompt_suffix="Box it."))
+    evaluate.run(job(output, inputs, sets=sets, prompt_suffix="Box it.", rollout="own"))
 
 
 def baselined(output, inputs, sets=None):

@@ -179,6 +179,8 @@ BAD_COMBINATIONS = [
     ("unknown set", "[book, quiz]", "[book, quizz]", "quizz", "did you mean 'quiz'?"),
     ("claim set", "set: problems", "set: problem", "set: problem\n", "did you mean 'problems'?"),
     ("claim metric", "metric: pass@1", "metric: pass", "metric: pass\n", "did you mean 'pass@1'?"),
+    ("rollout", "evaluation:\n", "evaluation:\n  rollout: vllm\n", "rollout: vllm",
+     "is vllm, which gives other bytes on other CPUs"),
     ("claim stage", "stage: grpo1", "stage: grpo2", "stage: grpo2", "evaluation.suites.grpo2"),
     ("claim unigram", "against: math_sft2", "against: unigram", "unigram", "kind text only"),
     ("claim bound", "      interval_above: 0\n", "", "about: GRPO", "has no bound"),

@@ -7,6 +7,7 @@ checkpoints, resume and export.
 """
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -40,6 +41,9 @@ MODULES = tuple(
     f"instella.engines.verl.{name}" for name in ("model", "cpu_platform", "cpu_rollout")
 )
 OBJECT_STORE_BYTES = 256 << 20
+# Ray gives its own processes 30 s to start, written out in its code, which a busy machine may take.
+RAY_WAS_LATE = b"The current node timed out during startup"
+STARTS = 5
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,10 @@ class Rehearsal:
     def run(self, seconds: float = SECONDS) -> None:
         """Train; started again in the same folder it goes on from the last checkpoint.
 
+        Where Ray itself was too slow to start, before anything of verl ran, it is started anew.
+
         Args:
-            seconds: limit, after which everything that was started is ended.
+            seconds: limit of a start, after which everything that was started is ended.
 
         Raises:
             BadUse: there is no environment with verl.
@@ -77,23 +83,34 @@ class Rehearsal:
         """
         if not self.python.is_file():
             raise BadUse(f"{self.python}: no such file; make it with ./kit setup verl")
+        for left in reversed(range(STARTS)):
+            code, said = self._started(seconds)
+            if not (code and left and RAY_WAS_LATE in said):
+                break
+        log = self.folder / LOG
+        if code is None:
+            raise KitError(f"{log}: verl did not end within {seconds:.0f} s")
+        if code:
+            raise KitError(f"verl ended with status {code}: {last_error(log)}")
+
+    def _started(self, seconds: float) -> tuple[int | None, bytes]:
+        """Status of one start, None where it did not end, and what it added to the log."""
         place = Place(self.folder, self.start, 1, RANKS)
         options = Options(attention="sdpa")
         with tempfile.TemporaryDirectory(prefix="ray-") as ray:
             chosen = {**overrides(self.recipe, self.stage, options, place), **overlay(ray)}
             words = as_words({**chosen, **self.changes})
             command = [str(self.python), "-P", "-m", "verl.trainer.main_ppo", *words]
-            with (self.folder / LOG).open("ab") as log:
+            with (self.folder / LOG).open("a+b") as log:
+                before = log.seek(0, os.SEEK_END)
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     env=self._environment(options, place, ray), cwd=self.folder, start_new_session=True,
                 )  # fmt: skip
                 with _ended(process):
                     code = _wait(process, seconds)
-        if code is None:
-            raise KitError(f"{self.folder / LOG}: verl did not end within {seconds:.0f} s")
-        if code:
-            raise KitError(f"verl ended with status {code}: {last_error(self.folder / LOG)}")
+                log.seek(before)
+                return code, log.read()
 
     def _environment(self, options: Options, place: Place, ray: str) -> dict[str, str]:
         return {
@@ -184,7 +201,7 @@ def shortened(recipe: Recipe, stage: str, steps: int) -> Recipe:
 def last_error(log: Path) -> str:
     """The last line of a log that names an exception; else the last line."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    told = [line.strip() for line in lines if "Error" in line.split("(")[0]]
+    told = [line.strip() for line in lines if re.search("Error|^Exception:", line.split("(")[0])]
     return (told or lines or ["without a word"])[-1][:400]
 
 

@@ -2,8 +2,9 @@
 
 Reads one JSON object from standard input: ``folders``, checkpoints of one network that are
 loaded one after another into the same engine; ``prompts``, token ids; ``max_new_tokens``, ``end``
-and ``length``, the longest row. Writes one as the last line of its output: for each folder and
-prompt greedy ``ids`` and their ``logprobs``.
+and ``length``, the longest row; for answers that are not greedy ``sampling``: ``temperature``,
+``top_p``, ``vocabulary`` and ``seeds``, one a prompt. Writes one as the last line of its output:
+for each folder and prompt ``ids`` and their ``logprobs``.
 """
 
 import json
@@ -16,13 +17,16 @@ from typing import Any
 
 
 def generate(request: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """Greedy answers of each checkpoint to all prompts."""
+    """Answers of each checkpoint to all prompts."""
     from vllm import LLM, SamplingParams, TokensPrompt
 
-    chosen = SamplingParams(
-        temperature=0.0, max_tokens=request["max_new_tokens"], logprobs=0,
-        stop_token_ids=[request["end"]], ignore_eos=True, detokenize=False,
-    )  # fmt: skip
+    chosen = [
+        SamplingParams(
+            max_tokens=request["max_new_tokens"], logprobs=0, detokenize=False,
+            stop_token_ids=[request["end"]], ignore_eos=True, **words,
+        )
+        for words in _sampling(request)
+    ]  # fmt: skip
     prompts = [TokensPrompt(prompt_token_ids=ids) for ids in request["prompts"]]
     answers = []
     with tempfile.TemporaryDirectory(prefix="vllm-") as place:
@@ -40,6 +44,19 @@ def generate(request: dict[str, Any]) -> list[list[dict[str, Any]]]:
             found = engine.generate(prompts, chosen, use_tqdm=False)
             answers.append([_answer(item.outputs[0]) for item in found])
     return answers
+
+
+def _sampling(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """How the answer to each prompt is chosen, in vLLM's words."""
+    wanted = request.get("sampling")
+    if wanted is None:
+        return [{"temperature": 0.0}] * len(request["prompts"])
+    common = {
+        "temperature": wanted["temperature"],
+        "top_p": wanted["top_p"],
+        "allowed_token_ids": list(range(wanted["vocabulary"])),
+    }
+    return [{**common, "seed": seed} for seed in wanted["seeds"]]
 
 
 def _answer(output: Any) -> dict[str, Any]:

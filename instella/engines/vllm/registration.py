@@ -9,6 +9,8 @@ from pathlib import Path
 
 PLUGIN = Path("instella/engines/vllm/plugin")
 NAME = "InstellaForCausalLM"
+# A name of its own, which the code hash of a stage follows.
+MODULE = "instella.engines.vllm.model"
 
 
 def python_path(root: Path) -> str:
@@ -27,4 +29,4 @@ def register() -> None:
     # Importing the package tells transformers of the configuration.
     import instella.model  # noqa: F401
 
-    ModelRegistry.register_model(NAME, f"instella.engines.vllm.model:{NAME}")
+    ModelRegistry.register_model(NAME, f"{MODULE}:{NAME}")
