@@ -1,10 +1,10 @@
 """Checks of held-out sets, suites and claims against each other."""
 
+from instella.numerics import PORTABLE
 from instella.recipe.fields import Place, Places, suggestion
 from instella.recipe.graph import OWN_ROLLOUT, checkpoints
 from instella.recipe.settings import Claim, HeldOutSet, Recipe
 
-PORTABLE = "portable-x86"
 UNIGRAM = "unigram"
 SEEDS = "seeds"
 
