@@ -18,7 +18,7 @@ from instella.containers.dockerfiles import read_assembly
 from instella.containers.engines import signals_raise
 from instella.containers.images import DEBIAN_LOCK, FOLDER, Image, archive_path, made_of
 from instella.containers.layers import Layer
-from instella.errors import KitError, VerificationError
+from instella.errors import BadUse, KitError, VerificationError
 
 LINKS = {"usr/local/bin/python3": "/usr/bin/python3.11"}
 # Of the building machine, of its apt, or of the moment of the build.
@@ -55,7 +55,13 @@ def build(
     Raises:
         KitError: a package cannot be had, or a tool failed.
         VerificationError: other bytes than the lock's, or what ``policy`` forbids.
+        BadUse: a folder whose path has a colon.
     """
+    if ":" in str(folder.absolute()):
+        raise BadUse(
+            f"{folder.absolute()}: the image's Python is started from below this folder, and to its "
+            "loader a colon ends a path; set downloads in config.yaml to a path without one"
+        )
     policy.require_rules(name)
     lock = debian.read_debian_lock(DEBIAN_LOCK)
     sites = wheelhouse.sites(name)
@@ -115,8 +121,11 @@ def _finish(name: str, made: tuple[Layer, ...], epoch: int, place: Path, folder:
     image = Image(name, None, None, built.manifest, built.config, digests, made_of(name))
     archive = archive_path(folder, image)
     parts = archive.with_suffix(".cdx.json")
+    # Both are whole before either has its name, and the archive, which others ask for, is last.
+    listed = place / "parts.json"
+    listed.write_bytes(sbom.cyclonedx(image))
+    os.replace(listed, parts)
     os.replace(unnamed, archive)
-    parts.write_bytes(sbom.cyclonedx(image))
     return Result(image, archive, parts)
 
 
