@@ -3,11 +3,13 @@
 ``requirements.in`` names them, and ``build.in`` what builds the packages that come as source.
 Comments say for which Python, which packages the base already has, and which lock gives the
 versions that a line does not give itself; without that one it is ``run.lock``, so that images
-differ as little as can be. Packages that stand ``alone`` are taken without their dependencies,
-because one of those comes as source only, which pip does not resolve for another Python:
+differ as little as can be. The base's packages with a version are taken as they are: pip neither
+fetches another build of them nor chooses what does not go with them. Packages that stand ``alone``
+are taken without their dependencies, because one of those comes as source only, which pip does not
+resolve for another Python:
 
     # python 3.12
-    # base torch triton
+    # base torch==2.12.0 triton
     # pins requirements/environments/verl.lock
     # alone hydra-core omegaconf antlr4-python3-runtime
 """
@@ -18,6 +20,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ from instella.wheels import locked_hashes, normal_name
 
 _HEAD = "# Made by `instella image lock NAME --packages` from the .in file beside it.\n"
 _OWN_VERSION = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?[=<>!~]", re.MULTILINE)
+_WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 # Ubuntu 22.04, the oldest of the bases' systems, has glibc 2.35.
 _PLATFORMS = (
     *(f"--platform=manylinux_2_{minor}_x86_64" for minor in range(35, 16, -1)),
@@ -49,7 +53,7 @@ def resolve(source: Path, project: Path) -> None:
     python = _comment(text, "python")
     if len(python) != 1:
         raise BadUse(f"{source}: no line '# python 3.N'")
-    base = {normal_name(name) for name in _comment(text, "base")}
+    base = _base(text)
     alone = sorted(_comment(text, "alone"))
     pins = project / (_comment(text, "pins") or {"requirements/run.lock"}).pop()
     if not pins.is_file():
@@ -58,11 +62,14 @@ def resolve(source: Path, project: Path) -> None:
     versions = {
         name: version
         for name, (version, _) in locked_hashes(pins).items()
-        if name not in base | own
+        if name not in base and name not in own
     }
     platform = [f"--python-version={python.pop()}", "--implementation=cp", *_PLATFORMS]
-    found = _report(["--only-binary=:all:", "--requirement", str(source)], platform, versions)
-    found += _report(["--no-deps", *alone], platform, versions) if alone else []
+    with tempfile.TemporaryDirectory() as place:
+        versions |= _stand_ins(base, Path(place))
+        platform.append(f"--find-links={place}")
+        found = _report(["--only-binary=:all:", "--requirement", str(source)], platform, versions)
+        found += _report(["--no-deps", *alone], platform, versions) if alone else []
     lines = []
     for item in found:
         name, version = normal_name(item["metadata"]["name"]), item["metadata"]["version"]
@@ -75,6 +82,30 @@ def resolve(source: Path, project: Path) -> None:
 def _comment(text: str, word: str) -> set[str]:
     found = re.search(rf"^# {word} (.+)$", text, re.MULTILINE)
     return set(found[1].split()) if found else set()
+
+
+def _base(text: str) -> dict[str, str]:
+    """Packages of the base to their versions, empty where the file gives none."""
+    parts = (item.partition("==") for item in _comment(text, "base"))
+    return {normal_name(name): version for name, _, version in parts}
+
+
+def _stand_ins(base: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Wheels that hold nothing but the name and version of what the base brings.
+
+    Returns:
+        The versions to ask for. Their local part is the base's own, as no index has it: pip would
+        else take the index's build, with gigabytes that go with another kind of accelerator.
+    """
+    versions = {name: f"{version}+base" for name, version in base.items() if version}
+    for name, version in versions.items():
+        stem = f"{name.replace('-', '_')}-{version}"
+        with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+            about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            wheel.writestr(f"{stem}.dist-info/METADATA", about)
+            wheel.writestr(f"{stem}.dist-info/WHEEL", _WHEEL)
+            wheel.writestr(f"{stem}.dist-info/RECORD", "")
+    return versions
 
 
 def _comes_with(name: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from instella.containers.requirements import resolve
-from instella.errors import BadUse
+from instella.errors import BadUse, KitError
 
 HASH = f"--hash=sha256:{'0' * 64}"
 
@@ -46,3 +46,15 @@ def test_versions_are_those_of_the_named_lock(tmp_path: Path) -> None:
 def test_what_is_missing_is_named(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(BadUse, match=words):
         resolve(write(tmp_path, text), tmp_path)
+
+
+def test_the_bases_version_is_taken_as_it_is(tmp_path: Path) -> None:
+    """No index has it, and what only an index's build of it asks for stays out."""
+    text = "# python 3.12\n# base markdown-it-py=={} pygments\n# pins pins.lock\nrich==13.9.4\n"
+    source = write(tmp_path, text.format("3.99.0"))
+    resolve(source, tmp_path)
+    lines = source.with_suffix(".lock").read_text().splitlines()[1:]
+    assert [line.partition(" ")[0] for line in lines] == ["rich==13.9.4"]
+    source = write(tmp_path, text.format("2.1.0"))
+    with pytest.raises(KitError, match="conflicting dependencies"):
+        resolve(source, tmp_path)
