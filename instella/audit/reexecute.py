@@ -35,6 +35,7 @@ from instella.errors import (
     Stopped,
     VerificationError,
 )
+from instella.numerics import PORTABLE
 from instella.progress import Reporter
 from instella.recipe.graph import Stage
 from instella.step_files import LEDGER as STEP_LEDGER
@@ -229,8 +230,12 @@ class Reexecution:
         ledger: StepLedger,
     ) -> int | None:  # fmt: skip
         """Replay a stage to a step; None if all steps are equal, else the first that is not."""
-        if self.manifests[name].identity.get("image") is not None:
-            raise _NotRun("made in a container, and segments are computed on the host")
+        contained = self.manifests[name].identity.get("image") is not None
+        if contained and self.numerics != PORTABLE:
+            raise _NotRun(
+                "made in a container, and segments are computed on the host, whose bytes are the "
+                f"same in {PORTABLE} only"
+            )
         stage, start_at = self.graph[name], None
         if first:
             artifact = folder / "artifact"

@@ -204,7 +204,9 @@ def _require_own(project: Project) -> None:
     """
     recipe, container = project.recipe, project.placement.container
     own = [stage for stage in project.graph.values() if not stage.is_imported]
-    if any(image_name(stage, recipe.numerics, container) is None for stage in own):
+    on_host = any(image_name(stage, recipe.numerics, container) is None for stage in own)
+    # its training segments are computed on the host whatever made the stage
+    if on_host or recipe.numerics == numerics.PORTABLE:
         assert_wheels(lock_file(), None)
         numerics.require_machine(recipe.numerics)
 
