@@ -99,7 +99,7 @@ def test_dtype_and_bits_survive_export_import_export(
     again = take(place, exported, "dpo")
     files = stage_files(place, "dpo", again)
     assert files[SHARDS[0]] == sha256_file(first / SHARDS[0])
-    started = start_network(exported, "native-cpu", 100, 1)
+    started = start_network(exported, "native-cpu", 100, 1, place.recipe.stages.sft.training)
     assert started.settings.max_position_embeddings == 100
     assert all(
         torch.equal(tensor, before[name].float()) for name, tensor in started.state_dict().items()

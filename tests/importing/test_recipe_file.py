@@ -146,7 +146,7 @@ def test_claims_about_what_is_left_out_go() -> None:
 def test_fewer_sources_have_to_be_pinned(tmp_path: Path) -> None:
     def missing(recipe: Recipe) -> str:
         with pytest.raises(BadUse) as caught:
-            require_ready(recipe, tmp_path / "x.yaml")
+            require_ready(recipe, tmp_path / "x.yaml", "local")
         return str(caught.value)
 
     whole = missing(read_recipe(ROOT / "recipes/instella-3b.yaml"))
