@@ -18,7 +18,7 @@ def test_the_published_recipe_is_refused_in_one_line(tree: Tree) -> None:
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("Error")]
     assert line.startswith("Error: recipes/instella-3b.yaml: this recipe can be read, checked,")
     assert "hub sources have no revision or no lock file (olmoe_dclm, " in line
-    assert "numerics class gfx942 needs GPUs" in line
+    assert "numerics class gfx942 needs a GPU and there is no" in line
     assert "localrule" not in done.stdout and "Traceback" not in done.stdout
     assert not (tree.folder / "results").exists()
     assert not list((tree.folder / ".snakemake" / "locks").iterdir())
