@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from stage_toys import SETTINGS, STAGES, digests, toy_job, write_inputs
 from training_helpers import SmallNetwork
 
@@ -19,7 +20,10 @@ from instella.training.processes import launch
 from instella.training.reduction import Group
 
 NUMERICS = "native-cpu"
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler here")
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None or " " in torch.__file__,
+    reason="no C++ compiler here, or one that torch cannot call from a folder with a blank",
+)
 
 
 def run(
@@ -55,6 +59,13 @@ def test_compiled_layers(tmp_path: Path) -> None:
     ]
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     assert list((tmp_path / "one" / "scratch" / "compiled").rglob("*.so"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["a blank", "a'quote"])
+def test_a_path_that_the_compiler_would_cut_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadUse, match="torch hands this path to the compiler as it is"):
+        compile_layers(SmallNetwork(), tmp_path / name)
 
 
 def test_without_a_compiler_one_line_says_so(
